@@ -1,0 +1,67 @@
+// Where the releases of the reference engine differ, and where Tally differs from them.
+//
+// Each difference is one named field, read at one place of the engine and tested in both settings. A
+// preset is a full set of them: `vllm_0_20` keeps every decision and number of that release, its faults
+// too; `corrected`, the default, puts each fault right. A trace's header says which one it was recorded with.
+#ifndef TALLY_ENGINE_CORE_BEHAVIOR_H_
+#define TALLY_ENGINE_CORE_BEHAVIOR_H_
+
+#include <optional>
+#include <string_view>
+
+namespace tally {
+
+struct Behavior {
+  // scheduler.md BUG-1, CHG-1 (vllm #37460): a request that is preempted before its first output has its
+  // PrefillStats overwritten by the next admission, which counts the request's own blocks as cache hits.
+  // False: the record is written only while the request was never preempted.
+  bool prefill_stats_overwritten_after_preemption = false;
+
+  // scheduler.md BUG-2, CHG-34: `min_tokens` is tested before the length limits, so a request that reaches
+  // max_model_len before min_tokens holds its blocks for ever. False: end of sequence, stop tokens and
+  // length limits come first (the sampler masks the former until min_tokens is reached).
+  bool min_tokens_hides_length_limits = false;
+
+  // scheduler.md BUG-3, CHG-13: the clamp to max_model_len may schedule a negative number of tokens.
+  // False: such a request gets none.
+  bool negative_schedules = false;
+
+  // scheduler.md BUG-7, CHG-15: under the priority policy a victim that stood before the request which
+  // needs a block, but was not scheduled in this step, shifts the list so that one request is passed over.
+  bool unscheduled_victim_skips_a_request = false;
+
+  // scheduler.md BUG-9, CHG-4: look-ups count as prefix cache queries at every attempt to admit a request.
+  // False: they count once, when the request is admitted.
+  bool queries_counted_per_attempt = false;
+
+  // scheduler.md BUG-24, CHG-15: a request that has to preempt itself ends the running phase of the step
+  // also under the priority policy, so more urgent requests behind it are not scheduled.
+  bool self_preemption_ends_priority_pass = false;
+
+  // scheduler.md BUG-21: a request that can never run (a prompt that leaves no room for an output below
+  // max_model_len, or more blocks than the pool has) is queued all the same and blocks what stands behind
+  // it. False: AddRequest refuses it with a status that says why.
+  bool queues_impossible_requests = false;
+
+  static constexpr Behavior Corrected() { return {}; }
+  static constexpr Behavior Vllm0_20() {
+    return {.prefill_stats_overwritten_after_preemption = true,
+            .min_tokens_hides_length_limits = true,
+            .negative_schedules = true,
+            .unscheduled_victim_skips_a_request = true,
+            .queries_counted_per_attempt = true,
+            .self_preemption_ends_priority_pass = true,
+            .queues_impossible_requests = true};
+  }
+};
+
+// "corrected" or "vllm_0_20"; nothing for any other name.
+constexpr std::optional<Behavior> BehaviorByName(std::string_view name) {
+  if (name == "corrected") return Behavior::Corrected();
+  if (name == "vllm_0_20") return Behavior::Vllm0_20();
+  return std::nullopt;
+}
+
+}  // namespace tally
+
+#endif  // TALLY_ENGINE_CORE_BEHAVIOR_H_

@@ -1,0 +1,193 @@
+// The scheduler: decides at each step which requests run, on how many tokens and with which KV blocks.
+//
+//   auto scheduler = Scheduler::Create(config);
+//   scheduler->AddRequest(spec, now);
+//   while (scheduler->num_unfinished() > 0) {
+//     StepPlan plan = *scheduler->Schedule(now);          // give it to the model ...
+//     StepResult result = *scheduler->Update(outcome, now);  // ... and tell what came back
+//   }
+//
+// Rules: scheduler.md (SCH, UPD, STOP, FIN, RST). The scheduler is deterministic, reads no clock, makes no input or output and
+// is used by one thread at a time. The cost of a call is proportional to what it schedules or changes. In a steady state
+// Schedule and Update allocate nothing.
+//
+// Errors: what a caller can get wrong is answered by a status that names the field and the value, and changes nothing.
+#ifndef TALLY_ENGINE_CORE_SCHEDULER_H_
+#define TALLY_ENGINE_CORE_SCHEDULER_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/types.h"
+#include "engine/core/engine_config.h"
+#include "engine/core/request.h"
+#include "engine/core/request_queue.h"
+#include "engine/core/request_table.h"
+#include "engine/core/step_outcome.h"
+#include "engine/core/step_plan.h"
+#include "engine/kv/block_hasher.h"
+#include "engine/kv/kv_cache_manager.h"
+
+namespace tally {
+
+enum class PauseState : std::uint8_t {
+  kUnpaused,
+  kPausedNew,  // running requests go on, nothing is admitted
+  kPausedAll,  // nothing is scheduled
+};
+
+class Scheduler {
+ public:
+  // Checks the configuration and makes a scheduler; allocates all blocks' bookkeeping.
+  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const EngineConfig& config);
+
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Queues a request. InvalidArgument for a field out of range, AlreadyExists for an id in use, and (corrected behaviour)
+  // OutOfRange for a request that could never run. O(prompt).
+  absl::StatusOr<RequestHandle> AddRequest(const RequestSpec& spec, Seconds now);
+
+  // Plans the next step. Synchronous schedulers alternate Schedule and Update; with async_scheduling, or for a pipeline,
+  // several plans may be outstanding.
+  absl::StatusOr<StepPlan> Schedule(Seconds now);
+
+  // Takes the outcome of the oldest outstanding plan. FailedPrecondition when there is none, InvalidArgument when rows do not
+  // fit the plan.
+  absl::StatusOr<StepResult> Update(const StepOutcome& outcome, Seconds now);
+
+  // Drafts for a request's next step (DRAFT-1); ignored for requests that ended or are in the middle of a prefill.
+  void SetDraftTokens(RequestHandle request, std::span<const TokenId> drafts);
+
+  // Ends requests; unknown and finished ids are passed over. Answers those that were ended, in the order in which they were
+  // added; the view lives until the next call.
+  std::span<const RequestHandle> Abort(std::span<const std::string_view> ids);
+
+  // Empties the prefix cache; false, and no effect, while a block is in use. With `preempt_running` all running requests
+  // are preempted first (RST-1, RST-2); FailedPrecondition when blocks stay in use even then.
+  absl::StatusOr<bool> ResetPrefixCache(bool preempt_running, Seconds now);
+
+  void SetPauseState(PauseState state) { pause_state_ = state; }
+  PauseState pause_state() const { return pause_state_; }
+
+  // ---- Looking on -------------------------------------------------------------------------------
+  const EngineConfig& config() const { return config_; }
+  const KvCacheManager& kv() const { return kv_; }
+  const RequestState& state(RequestHandle request) const { return requests_.state(request); }
+  const Request& request(RequestHandle request) const { return requests_.request(request); }
+  std::string_view id(RequestHandle request) const { return requests_.request(request).id; }
+  std::optional<RequestHandle> Find(std::string_view id) const { return requests_.Find(id); }
+  // Requests that are known, finished ones with delayed blocks included, in the order of AddRequest. O(n log n).
+  std::vector<RequestHandle> KnownRequests() const { return requests_.InOrder(); }
+  std::span<const RequestHandle> running() const { return running_; }
+  std::vector<RequestHandle> Waiting() const { return waiting_.Order(); }
+  std::vector<RequestHandle> Skipped() const { return skipped_.Order(); }
+  std::size_t num_waiting() const { return waiting_.size() + skipped_.size(); }
+  // Requests that the loop still has to step for (CNT-2).
+  std::size_t num_unfinished() const;
+  std::size_t num_outstanding_steps() const { return outstanding_.size(); }
+  // The entries of the oldest outstanding plan: what the next Update is about. Empty when there is none.
+  std::span<const ScheduledRequest> oldest_outstanding() const;
+
+  // For tests: aborts unless requests, queues and blocks agree (scheduler.md section 12). O(everything).
+  void CheckInvariants() const;
+
+ private:
+  explicit Scheduler(const EngineConfig& config);
+
+  // A step between Schedule and Update.
+  struct OutstandingStep {
+    std::vector<ScheduledRequest> requests;
+  };
+
+  // ---- Schedule, phase by phase ----
+  void BeginStep();
+  void ScheduleRunning(Seconds now);
+  std::int32_t TokensForRunning(const RequestState& state) const;
+  // Finds blocks for a running request, preempting others if it has to; false when it had to preempt itself.
+  bool AllocateForRunning(RequestHandle request, std::int32_t num_tokens, std::size_t& position, Seconds now);
+  RequestHandle ChooseVictim(std::size_t& position);
+  void WithdrawFromStep(RequestHandle victim);
+  void TakeDrafts(RequestHandle request, ScheduledRequest& entry);
+  void AdmitWaiting(Seconds now);
+  // One visit of the head of a waiting queue; false ends the pass.
+  bool AdmitOne(RequestQueue& queue, Seconds now);
+  bool LookUp(RequestHandle request);
+  StepPlan FinishPlan();
+
+  void Preempt(RequestHandle request, Seconds now);
+  void RecordEvent(RequestHandle request, RequestEvent::Kind kind, Seconds now);
+  RequestQueue& NextQueue();
+
+  // ---- Update ----
+  absl::Status CheckOutcome(const OutstandingStep& step, const StepOutcome& outcome) const;
+  void UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled);
+  void AccountDrafts(const ScheduledRequest& entry, RequestState& state, std::size_t num_sampled);
+  // Appends tokens until one stops the request; answers how many were taken.
+  std::size_t AppendTokens(RequestHandle request, std::span<const TokenId> sampled);
+  bool CheckStop(RequestHandle request, TokenId last);
+  void EmitOutput(RequestHandle request, std::span<const TokenId> tokens, FinishReason reason);
+  void FinishRequest(RequestHandle request, RequestStatus status);
+  void RecycleRetired();
+  SchedulerStats TakeStats();
+
+  TokenSequence Tokens(const Request& request) const { return {request.prompt, request.output}; }
+  // Brings a request's block hashes up to its tokens.
+  void ExtendHashes(RequestHandle request);
+  std::size_t OutputReserve(const RequestState& state) const;
+
+  const EngineConfig config_;
+  KvCacheManager kv_;
+  BlockHasher hasher_;
+  bool hashing_;
+  RequestTable requests_;
+  std::vector<RequestHandle> running_;
+  RequestQueue waiting_;
+  RequestQueue skipped_;
+  RequestQueue skipped_this_pass_;
+  PauseState pause_state_ = PauseState::kUnpaused;
+
+  // ---- The step being planned; what StepPlan views ----
+  std::int32_t token_budget_ = 0;
+  std::vector<ScheduledRequest> scheduled_;
+  std::vector<std::uint32_t> first_new_block_;
+  std::vector<TokenId> draft_tokens_;
+  std::vector<RequestHandle> preempted_;
+  std::vector<RequestHandle> reported_finished_;
+  std::vector<std::int32_t> common_prefix_blocks_;
+  PrefixHit hit_;
+
+  // ---- Between calls ----
+  std::deque<OutstandingStep> outstanding_;
+  std::vector<OutstandingStep> spare_steps_;  // memory of updated steps
+  std::vector<RequestHandle> finished_;       // since the last Schedule
+  std::vector<RequestHandle> retired_;        // finished and reported; recycled once no step refers to them
+  std::vector<std::vector<TokenId>> spare_outputs_;
+  std::vector<BlockHashChain> spare_hashes_;
+  PrefixCacheStats prefix_cache_stats_;
+  std::vector<RequestHandle> aborted_;
+
+  // ---- The result being made; what StepResult views ----
+  struct EventRange {
+    std::size_t output;
+    std::size_t begin;
+    std::size_t count;
+  };
+  std::vector<RequestOutput> outputs_;
+  std::vector<PrefillStats> output_prefill_stats_;
+  std::vector<RequestEvent> output_events_;
+  std::vector<EventRange> event_ranges_;
+  std::vector<std::int64_t> accepted_per_position_;
+  SpecDecodingStats spec_stats_;
+};
+
+}  // namespace tally
+
+#endif  // TALLY_ENGINE_CORE_SCHEDULER_H_

@@ -1,0 +1,61 @@
+// What one step of the model is to compute: the answer of Scheduler::Schedule.
+#ifndef TALLY_ENGINE_CORE_STEP_PLAN_H_
+#define TALLY_ENGINE_CORE_STEP_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "engine/base/types.h"
+
+namespace tally {
+
+// One request of a step.
+struct ScheduledRequest {
+  enum class Kind : std::uint8_t {
+    kRunning,  // ran before: the worker knows its blocks but the new ones
+    kNew,      // scheduled for the first time (or the next chunk of a session)
+    kResumed,  // scheduled again after a preemption: the worker replaces its block table
+  };
+
+  RequestHandle request = kNoRequest;
+  std::int32_t num_tokens = 0;           // to compute in this step, drafts included
+  std::int32_t num_computed_tokens = 0;  // computed before this step
+  std::int32_t num_output_tokens = 0;    // sampled so far, placeholders included
+  std::int32_t num_draft_tokens = 0;     // of num_tokens
+  std::uint32_t first_draft = 0;         // place of the first draft in StepPlan::draft_tokens
+  Kind kind = Kind::kRunning;
+  bool samples = false;  // its known tokens are computed after this step: the model samples for it
+  bool has_new_blocks = false;
+};
+
+// Views into the scheduler's memory: they live until its next call. Block tables are read through
+// Scheduler::kv(): nothing is copied.
+struct StepPlan {
+  // In scheduling order (scheduler.md DET-1): surviving running requests, then admitted ones.
+  std::span<const ScheduledRequest> requests;
+  std::int32_t num_scheduled_tokens = 0;  // sum over the requests
+  // For request i and group g, [i * num_groups + g]: the place in its block table from which on blocks are new to the
+  // worker. 0 for new and resumed requests, whose whole table is sent.
+  std::span<const std::uint32_t> first_new_block;
+  std::uint32_t num_groups = 1;
+  std::span<const TokenId> draft_tokens;
+  // Requests that lost their blocks in this call, in order.
+  std::span<const RequestHandle> preempted;
+  // Requests that ended since the last call, in order; their ids can still be read.
+  std::span<const RequestHandle> finished;
+  // For each group the leading blocks that all requests with blocks share (SCH-41).
+  std::span<const std::int32_t> common_prefix_blocks;
+
+  std::uint32_t FirstNewBlock(std::size_t request, std::uint32_t group) const {
+    return first_new_block[request * num_groups + group];
+  }
+  std::span<const TokenId> Drafts(const ScheduledRequest& request) const {
+    return draft_tokens.subspan(request.first_draft, static_cast<std::size_t>(request.num_draft_tokens));
+  }
+};
+
+}  // namespace tally
+
+#endif  // TALLY_ENGINE_CORE_STEP_PLAN_H_

@@ -1,0 +1,123 @@
+// One KV cache group: the layers that share block tables, and the rules of their kind of attention.
+//
+// The base class holds what all kinds share (kv_cache.md MGR-30 to 40): how many blocks a request needs, how it adopts a
+// cached prefix, how its table grows, which blocks enter the prefix cache, how it is freed. A kind of attention says which
+// tokens it never reads again and how its longest cached prefix is found.
+#ifndef TALLY_ENGINE_KV_ATTENTION_GROUP_H_
+#define TALLY_ENGINE_KV_ATTENTION_GROUP_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/types.h"
+#include "engine/kv/block_hash.h"
+#include "engine/kv/block_pool.h"
+#include "engine/kv/block_table_store.h"
+#include "engine/kv/kv_cache_config.h"
+
+namespace tally {
+
+// What a search for a cached prefix may use.
+struct HitQuery {
+  std::span<const BlockHash> hashes;  // of the request's full blocks, at the groups' block size
+  std::int32_t max_tokens = 0;        // longest admissible hit
+  std::int32_t alignment = 0;         // a hit is a multiple of so many tokens
+  bool drop_last_block = false;       // EAGLE's rule: the drafter needs the last matched block computed again
+};
+
+class AttentionGroup {
+ public:
+  static constexpr std::int32_t kNotCounted = -1;
+
+  AttentionGroup(const KvGroupSpec& spec, std::uint32_t index, BlockPool& pool, BlockTableStore& tables)
+      : spec_(spec), index_(index), pool_(pool), tables_(tables) {}
+  virtual ~AttentionGroup() = default;
+  AttentionGroup(const AttentionGroup&) = delete;
+  AttentionGroup& operator=(const AttentionGroup&) = delete;
+
+  static std::unique_ptr<AttentionGroup> Create(const KvCacheConfig& config, std::uint32_t index, BlockPool& pool,
+                                                BlockTableStore& tables);
+
+  const KvGroupSpec& spec() const { return spec_; }
+  std::uint32_t index() const { return index_; }
+  std::int32_t block_size() const { return spec_.block_size; }
+  std::span<const BlockId> Table(RequestHandle request) const { return tables_.View(At(request).table); }
+  // Leading blocks known to be cached; kNotCounted before the first adoption or registration (MGR-33).
+  std::int32_t num_cached_blocks(RequestHandle request) const { return At(request).num_cached_blocks; }
+  // Requests that own blocks in this group.
+  std::int32_t num_owners() const { return num_owners_; }
+
+  // Makes room for a handle; existing state stays.
+  void Reserve(std::size_t num_handles) { states_.resize(std::max(num_handles, states_.size())); }
+
+  // Tokens at the front of a sequence with `computed` tokens that no later token reads (0 for full attention).
+  virtual std::int32_t SkippedTokens(std::int32_t computed) const = 0;
+  // Bound on the blocks that one request is thought to need, GRP-23.
+  virtual std::int32_t BlockCap() const { return std::numeric_limits<std::int32_t>::max(); }
+  // Finds the longest hit that all groups of `joint` (equal specs, this one among them) hold; writes the blocks of each
+  // into `hits[i]`, null blocks where the kind needs none. All lists have the same length.
+  virtual void FindLongestHit(const HitQuery& query, std::span<AttentionGroup* const> joint,
+                              std::span<std::vector<BlockId>* const> hits) const = 0;
+  // Leading blocks of the request that every owner of blocks in this group shares (MGR-50).
+  virtual std::int32_t CommonPrefixBlocks(RequestHandle) { return 0; }
+
+  // Free blocks that the request would use up to hold `tokens` tokens, cached blocks that it would revive included
+  // (MGR-32). `hits` is empty for a request that holds blocks already. O(hits).
+  std::int32_t BlocksNeeded(RequestHandle request, std::int32_t tokens, std::span<const BlockId> hits,
+                            std::int32_t total_computed) const;
+
+  // Starts a request's table with its hits and room for `external` tokens behind `local` computed ones (MGR-30).
+  // False when the pool ran out in between, which only the cap of GRP-23 makes possible (DEF-2).
+  bool Adopt(RequestHandle request, std::span<const BlockId> hits, std::int32_t local, std::int32_t external);
+
+  // Lengthens the table to hold `tokens` tokens (MGR-31). False as in Adopt.
+  bool GrowTo(RequestHandle request, std::int32_t tokens);
+
+  // Registers the blocks that `tokens` tokens fill (MGR-34). `hashes` are at this group's block size.
+  void Register(RequestHandle request, std::int32_t tokens, std::span<const BlockHash> hashes);
+
+  // Gives back the blocks that no later token reads, null blocks in their place (MGR-40).
+  void RemoveSkipped(RequestHandle request, std::int32_t total_computed);
+
+  void Free(RequestHandle request);
+
+  // Up to which counts nothing happens for this request: tokens that its table holds, tokens at which its next block becomes
+  // full, computed tokens at which it gives the next block back.
+  std::int32_t SlotCapacity(RequestHandle request) const;
+  std::int32_t NextRegistration(RequestHandle request) const;
+  virtual std::int32_t NextSkip(RequestHandle) const { return std::numeric_limits<std::int32_t>::max(); }
+
+ protected:
+  struct State {
+    BlockTable table;
+    std::int32_t num_cached_blocks = kNotCounted;
+  };
+
+  const State& At(RequestHandle request) const { return states_[Index(request)]; }
+  State& At(RequestHandle request) { return states_[Index(request)]; }
+  // The block that this group caches under `hash`.
+  std::optional<BlockId> FindCached(const BlockHash& hash) const { return pool_.FindCached(GroupKey(hash, index_)); }
+  // Whether each group of `joint` caches `hash`; writes their blocks into `found`.
+  static bool FindInAll(const BlockHash& hash, std::span<AttentionGroup* const> joint, std::span<BlockId> found);
+  // Extends the table by freshly allocated blocks, or answers false when there are not enough.
+  bool AppendFresh(State& state, std::int32_t count);
+  std::span<BlockId> Mutable(State& state) { return tables_.View(state.table); }
+
+  const KvGroupSpec spec_;
+  const std::uint32_t index_;
+  BlockPool& pool_;
+
+ private:
+  BlockTableStore& tables_;
+  std::vector<State> states_;
+  std::int32_t num_owners_ = 0;
+};
+
+}  // namespace tally
+
+#endif  // TALLY_ENGINE_KV_ATTENTION_GROUP_H_

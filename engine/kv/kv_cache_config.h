@@ -1,0 +1,44 @@
+// The shape of the KV cache that the scheduler manages.
+#ifndef TALLY_ENGINE_KV_KV_CACHE_CONFIG_H_
+#define TALLY_ENGINE_KV_KV_CACHE_CONFIG_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/kv/block_hasher.h"
+
+namespace tally {
+
+enum class AttentionKind : std::uint8_t { kFull, kSlidingWindow };
+
+// One KV cache group (kv_cache.md section 4). Groups with equal specs are searched together.
+struct KvGroupSpec {
+  AttentionKind kind = AttentionKind::kFull;
+  std::int32_t block_size = 16;  // tokens a block
+  std::int32_t window = 0;       // tokens that a sliding window sees, the current one included
+
+  friend bool operator==(const KvGroupSpec&, const KvGroupSpec&) = default;
+};
+
+// More groups than any model has (hybrid models have 2 to 6); bounds arrays on the stack.
+inline constexpr std::uint32_t kMaxKvGroups = 16;
+
+struct KvCacheConfig {
+  // Tokens a block hash; divides the block size of every group and equals it when there is just one.
+  std::int32_t block_size = 16;
+  std::uint32_t num_blocks = 0;  // the null block included
+  bool enable_prefix_caching = true;
+  std::vector<KvGroupSpec> groups;  // empty: one group of full attention
+  HashAlgorithm hash_algorithm = HashAlgorithm::kXxh3;
+  std::uint64_t hash_seed = 0;
+
+  // Copies of the scheduler's limits, which bound what one request can need in a window (GRP-23).
+  std::int32_t max_model_len = 0;
+  std::int32_t max_num_batched_tokens = 0;
+  // The drafter is of the EAGLE kind: the last matched block is computed again (GRP-6).
+  bool use_eagle = false;
+};
+
+}  // namespace tally
+
+#endif  // TALLY_ENGINE_KV_KV_CACHE_CONFIG_H_
