@@ -16,7 +16,6 @@
 #define TALLY_ENGINE_CORE_SCHEDULER_H_
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -102,57 +101,60 @@ class Scheduler {
  private:
   explicit Scheduler(const EngineConfig& config);
 
-  // A step between Schedule and Update.
-  struct OutstandingStep {
-    std::vector<ScheduledRequest> requests;
-  };
-
-  // ---- Schedule, phase by phase ----
+  // ---- Schedule, phase by phase (scheduler_plan.cc) ----
   void BeginStep();
   void ScheduleRunning(Seconds now);
   std::int32_t TokensForRunning(const RequestState& state) const;
-  // Finds blocks for a running request, preempting others if it has to; false when it had to preempt itself.
-  bool AllocateForRunning(RequestHandle request, std::int32_t num_tokens, std::size_t& position, Seconds now);
-  RequestHandle ChooseVictim(std::size_t& position);
-  void WithdrawFromStep(RequestHandle victim);
+  // Makes room for a running request, preempting others if need be. False when the request itself had to go, or when
+  // fault_ was set.
+  bool AllocateForRunning(RequestHandle request, ScheduledRequest& entry, std::size_t& position, Seconds now);
+  // Takes the next victim out of running_, and out of the step if it was in it; keeps `position` at the same request.
+  RequestHandle TakeVictim(std::size_t& position);
+  bool WithdrawFromStep(RequestHandle victim);
   void TakeDrafts(RequestHandle request, ScheduledRequest& entry);
   void AdmitWaiting(Seconds now);
-  // One visit of the head of a waiting queue; false ends the pass.
-  bool AdmitOne(RequestQueue& queue, Seconds now);
-  bool LookUp(RequestHandle request);
-  StepPlan FinishPlan();
+  // Tries to admit the head of a waiting queue; false ends the pass.
+  bool AdmitHead(RequestQueue& queue, Seconds now);
+  void LookUpPrefix(RequestHandle request);
+  std::int32_t TokensForAdmission(const RequestState& state, std::int32_t computed) const;
+  // The row of first_new_block_ that an allocation fills; kept only if blocks were added.
+  std::span<std::uint32_t> NewBlocksRow();
+  void AdvanceScheduled();
+  StepPlan MakePlan();
 
   void Preempt(RequestHandle request, Seconds now);
   void RecordEvent(RequestHandle request, RequestEvent::Kind kind, Seconds now);
-  RequestQueue& NextQueue();
 
-  // ---- Update ----
-  absl::Status CheckOutcome(const OutstandingStep& step, const StepOutcome& outcome) const;
+  // ---- Update (scheduler_update.cc) ----
+  absl::Status CheckOutcome(std::span<const ScheduledRequest> step, const StepOutcome& outcome) const;
   void UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled);
-  void AccountDrafts(const ScheduledRequest& entry, RequestState& state, std::size_t num_sampled);
-  // Appends tokens until one stops the request; answers how many were taken.
-  std::size_t AppendTokens(RequestHandle request, std::span<const TokenId> sampled);
-  bool CheckStop(RequestHandle request, TokenId last);
+  void AccountDrafts(const ScheduledRequest& entry, std::size_t num_sampled);
+  // Appends tokens until one stops the request; answers how many were taken, and the status to end with in `stop`.
+  std::size_t AppendTokens(RequestHandle request, std::span<const TokenId> sampled, RequestStatus& stop);
+  // The status that the newest token ends the request with, or its present status.
+  RequestStatus CheckStop(RequestHandle request, TokenId last);
   void EmitOutput(RequestHandle request, std::span<const TokenId> tokens, FinishReason reason);
-  void FinishRequest(RequestHandle request, RequestStatus status);
-  void RecycleRetired();
+  void RemoveStopped();
   SchedulerStats TakeStats();
 
-  TokenSequence Tokens(const Request& request) const { return {request.prompt, request.output}; }
+  absl::Status CheckSpec(const RequestSpec& spec) const;
+  void FinishRequest(RequestHandle request, RequestStatus status);
   // Brings a request's block hashes up to its tokens.
   void ExtendHashes(RequestHandle request);
-  std::size_t OutputReserve(const RequestState& state) const;
 
   const EngineConfig config_;
   KvCacheManager kv_;
   BlockHasher hasher_;
-  bool hashing_;
   RequestTable requests_;
   std::vector<RequestHandle> running_;
   RequestQueue waiting_;
   RequestQueue skipped_;
   RequestQueue skipped_this_pass_;
   PauseState pause_state_ = PauseState::kUnpaused;
+  // Tokens of a sequence at which it ends: max_model_len, or fewer where the pool cannot hold so many (BUG-21).
+  std::int32_t length_limit_;
+  // What upstream would crash with; only faithful behaviours set it.
+  absl::Status fault_;
 
   // ---- The step being planned; what StepPlan views ----
   std::int32_t token_budget_ = 0;
@@ -165,10 +167,11 @@ class Scheduler {
   PrefixHit hit_;
 
   // ---- Between calls ----
-  std::deque<OutstandingStep> outstanding_;
-  std::vector<OutstandingStep> spare_steps_;  // memory of updated steps
-  std::vector<RequestHandle> finished_;       // since the last Schedule
-  std::vector<RequestHandle> retired_;        // finished and reported; recycled once no step refers to them
+  std::vector<std::vector<ScheduledRequest>> outstanding_;  // oldest first; a handful at most
+  std::vector<std::vector<ScheduledRequest>> spare_steps_;  // memory of updated steps
+  std::vector<RequestHandle> finished_;                     // since the last Schedule
+  std::vector<RequestHandle> retired_;  // finished and reported; recycled once no step refers to them
+  // Buffers of finished requests, kept for the next ones.
   std::vector<std::vector<TokenId>> spare_outputs_;
   std::vector<BlockHashChain> spare_hashes_;
   PrefixCacheStats prefix_cache_stats_;
@@ -180,10 +183,13 @@ class Scheduler {
     std::size_t begin;
     std::size_t count;
   };
+  std::vector<ScheduledRequest> updated_step_;
   std::vector<RequestOutput> outputs_;
   std::vector<PrefillStats> output_prefill_stats_;
   std::vector<RequestEvent> output_events_;
   std::vector<EventRange> event_ranges_;
+  std::vector<RequestHandle> stopped_preempted_;
+  bool stopped_running_ = false;
   std::vector<std::int64_t> accepted_per_position_;
   SpecDecodingStats spec_stats_;
 };

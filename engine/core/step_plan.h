@@ -25,9 +25,12 @@ struct ScheduledRequest {
   std::int32_t num_output_tokens = 0;    // sampled so far, placeholders included
   std::int32_t num_draft_tokens = 0;     // of num_tokens
   std::uint32_t first_draft = 0;         // place of the first draft in StepPlan::draft_tokens
+  std::uint32_t new_blocks = kNoNewBlocks;  // its row in StepPlan::first_new_block
   Kind kind = Kind::kRunning;
   bool samples = false;  // its known tokens are computed after this step: the model samples for it
-  bool has_new_blocks = false;
+
+  static constexpr std::uint32_t kNoNewBlocks = 0xFFFFFFFFU;
+  bool has_new_blocks() const { return new_blocks != kNoNewBlocks; }
 };
 
 // Views into the scheduler's memory: they live until its next call. Block tables are read through
@@ -36,8 +39,8 @@ struct StepPlan {
   // In scheduling order (scheduler.md DET-1): surviving running requests, then admitted ones.
   std::span<const ScheduledRequest> requests;
   std::int32_t num_scheduled_tokens = 0;  // sum over the requests
-  // For request i and group g, [i * num_groups + g]: the place in its block table from which on blocks are new to the
-  // worker. 0 for new and resumed requests, whose whole table is sent.
+  // One row of num_groups entries for each request with new blocks: the place in its block table of that group from which on
+  // blocks are new to the worker. 0 for new and resumed requests, whose whole table is sent.
   std::span<const std::uint32_t> first_new_block;
   std::uint32_t num_groups = 1;
   std::span<const TokenId> draft_tokens;
@@ -48,8 +51,9 @@ struct StepPlan {
   // For each group the leading blocks that all requests with blocks share (SCH-41).
   std::span<const std::int32_t> common_prefix_blocks;
 
-  std::uint32_t FirstNewBlock(std::size_t request, std::uint32_t group) const {
-    return first_new_block[request * num_groups + group];
+  // Wants a request that has new blocks.
+  std::uint32_t FirstNewBlock(const ScheduledRequest& request, std::uint32_t group) const {
+    return first_new_block[std::size_t{request.new_blocks} * num_groups + group];
   }
   std::span<const TokenId> Drafts(const ScheduledRequest& request) const {
     return draft_tokens.subspan(request.first_draft, static_cast<std::size_t>(request.num_draft_tokens));

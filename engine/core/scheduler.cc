@@ -1,0 +1,284 @@
+#include "engine/core/scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/check.h"
+
+namespace tally {
+namespace {
+
+constexpr std::int32_t kMaxTokens = 1 << 29;
+
+EngineConfig Completed(EngineConfig config) {
+  config.kv.max_model_len = config.max_model_len;
+  config.kv.max_num_batched_tokens = config.max_num_batched_tokens;
+  config.kv.use_eagle = config.use_eagle;
+  return config;
+}
+
+// The longest sequence, of at most `most` tokens, that an empty pool holds.
+std::int32_t LongestSequence(const KvCacheManager& kv, std::int32_t most) {
+  std::int32_t fits = 0;
+  while (fits < most) {
+    const std::int32_t tried = fits + (most - fits + 1) / 2;
+    if (kv.FitsEmptyPool(tried)) {
+      fits = tried;
+    } else {
+      most = tried - 1;
+    }
+  }
+  return fits;
+}
+
+absl::Status InvalidField(std::string_view field, std::int64_t value, std::string_view wanted) {
+  return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", value, ", wanted ", std::string(wanted)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const EngineConfig& config) {
+  const EngineConfig completed = Completed(config);
+  if (absl::Status status = completed.Validate(); !status.ok()) return status;
+  return std::unique_ptr<Scheduler>(new Scheduler(completed));
+}
+
+Scheduler::Scheduler(const EngineConfig& config)
+    : config_(config),
+      kv_(config.kv),
+      hasher_(config.kv.hash_algorithm, config.kv.block_size, config.kv.hash_seed),
+      waiting_(config.policy, requests_),
+      skipped_(config.policy, requests_),
+      skipped_this_pass_(config.policy, requests_),
+      length_limit_(config.behavior.queues_impossible_requests ? config.max_model_len
+                                                               : LongestSequence(kv_, config.max_model_len)),
+      common_prefix_blocks_(kv_.num_groups()),
+      accepted_per_position_(static_cast<std::size_t>(config.num_speculative_tokens)) {}
+
+absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
+  if (spec.id.empty()) return absl::InvalidArgumentError("id: empty, wanted a name");
+  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty, wanted at least one token");
+  if (spec.prompt.size() > static_cast<std::size_t>(kMaxTokens)) {
+    return InvalidField("prompt", static_cast<std::int64_t>(spec.prompt.size()), "at most 536870912 tokens");
+  }
+  for (std::size_t i = 0; i < spec.prompt.size(); ++i) {
+    if (spec.prompt[i] < 0) return InvalidField(absl::StrCat("prompt[", i, "]"), spec.prompt[i], "a token id");
+  }
+  if (spec.max_tokens < 1 || spec.max_tokens > kMaxTokens) {
+    return InvalidField("max_tokens", spec.max_tokens, "1 to 536870912");
+  }
+  if (spec.min_tokens < 0 || spec.min_tokens > spec.max_tokens) {
+    return InvalidField("min_tokens", spec.min_tokens, absl::StrCat("0 to max_tokens ", spec.max_tokens));
+  }
+  if (spec.eos_token_id && *spec.eos_token_id < 0) return InvalidField("eos", *spec.eos_token_id, "a token id");
+  for (TokenId token : spec.stop_token_ids) {
+    if (token < 0) return InvalidField("stop_token_ids", token, "a token id");
+  }
+  if (!std::isfinite(spec.arrival_time)) return absl::InvalidArgumentError("arrival: not finite, wanted seconds");
+  if (requests_.Find(spec.id)) {
+    return absl::AlreadyExistsError(absl::StrCat("id: ", std::string(spec.id), " is in use"));
+  }
+  if (!config_.behavior.queues_impossible_requests) {
+    const auto prompt = static_cast<std::int64_t>(spec.prompt.size());
+    if (prompt > config_.max_model_len) {
+      return absl::OutOfRangeError(
+          absl::StrCat("prompt: ", prompt, " tokens can never run, max_model_len is ", config_.max_model_len));
+    }
+    if (prompt > length_limit_) {
+      return absl::OutOfRangeError(
+          absl::StrCat("prompt: ", prompt, " tokens can never run, the KV cache holds ", length_limit_, " of one request"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RequestHandle> Scheduler::AddRequest(const RequestSpec& spec, Seconds now) {
+  if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
+  const RequestHandle handle = requests_.Insert(spec.id);
+  kv_.Reserve(requests_.num_handles());
+  RequestState& state = requests_.state(handle);
+  state.num_tokens = state.num_prompt_tokens = static_cast<std::int32_t>(spec.prompt.size());
+  state.max_tokens = spec.max_tokens;
+  state.min_tokens = spec.min_tokens;
+  state.eos_token_id = spec.eos_token_id.value_or(kNoToken);
+  state.has_stop_tokens = !spec.stop_token_ids.empty();
+  state.has_repetition = spec.repetition.has_value();
+  Request& request = requests_.request(handle);
+  request.cache_salt.assign(spec.cache_salt);
+  request.arrival_time = spec.arrival_time;
+  request.priority = spec.priority;
+  request.prompt.assign(spec.prompt.begin(), spec.prompt.end());
+  request.stop_token_ids.assign(spec.stop_token_ids.begin(), spec.stop_token_ids.end());
+  request.repetition = spec.repetition.value_or(RepetitionDetection{});
+  request.prefill_stats = PrefillStats{};
+  request.stop_cause = StopCause{};
+  request.skip_reading_prefix_cache = spec.skip_reading_prefix_cache;
+  waiting_.Add(handle);
+  RecordEvent(handle, RequestEvent::Kind::kQueued, now);
+  return handle;
+}
+
+void Scheduler::SetDraftTokens(RequestHandle handle, std::span<const TokenId> drafts) {
+  RequestState& state = requests_.state(handle);
+  if (IsFinished(state.status)) return;
+  Request& request = requests_.request(handle);
+  request.drafts.clear();
+  if (!state.is_prefill_chunk) request.drafts.assign(drafts.begin(), drafts.end());
+  state.num_draft_tokens = static_cast<std::int32_t>(request.drafts.size());
+}
+
+std::span<const RequestHandle> Scheduler::Abort(std::span<const std::string_view> ids) {
+  aborted_.clear();
+  for (std::string_view id : ids) {
+    if (const std::optional<RequestHandle> handle = requests_.Find(id)) aborted_.push_back(*handle);
+  }
+  // One after the other in the order of AddRequest, whatever order the caller names them in (DET-2).
+  const auto added_before = [this](RequestHandle a, RequestHandle b) {
+    return requests_.request(a).sequence < requests_.request(b).sequence;
+  };
+  std::sort(aborted_.begin(), aborted_.end(), added_before);
+  aborted_.erase(std::unique(aborted_.begin(), aborted_.end()), aborted_.end());
+  std::erase_if(aborted_, [this](RequestHandle r) { return IsFinished(requests_.state(r).status); });
+  bool any_running = false;
+  for (RequestHandle handle : aborted_) {
+    if (requests_.state(handle).status == RequestStatus::kRunning) {
+      any_running = true;
+    } else {
+      waiting_.Remove(handle);
+    }
+    FinishRequest(handle, RequestStatus::kFinishedAborted);
+  }
+  if (any_running) {
+    std::erase_if(running_, [this](RequestHandle r) { return IsFinished(requests_.state(r).status); });
+  }
+  return aborted_;
+}
+
+absl::StatusOr<bool> Scheduler::ResetPrefixCache(bool preempt_running, Seconds now) {
+  if (preempt_running) {
+    while (!running_.empty()) {  // from the end, so that the queue's front has the running order (RST-2)
+      const RequestHandle handle = running_.back();
+      running_.pop_back();
+      Preempt(handle, now);
+      requests_.state(handle).num_output_placeholders = 0;
+      requests_.state(handle).discard_latest_async_tokens = true;
+    }
+  }
+  const bool reset = kv_.ResetPrefixCache();
+  if (reset) prefix_cache_stats_.reset = true;
+  if (!reset && preempt_running) {
+    return absl::FailedPreconditionError(
+        "Failed to reset KV cache even when all the running requests are preempted and moved to the waiting queue. This is "
+        "likely due to the presence of running requests waiting for remote KV transfer, which i");
+  }
+  return reset;
+}
+
+std::size_t Scheduler::num_unfinished() const {
+  switch (pause_state_) {
+    case PauseState::kPausedAll: return 0;
+    case PauseState::kPausedNew: return running_.size();
+    case PauseState::kUnpaused: break;
+  }
+  return running_.size() + waiting_.size() + skipped_.size();
+}
+
+std::span<const ScheduledRequest> Scheduler::oldest_outstanding() const {
+  if (outstanding_.empty()) return {};
+  return outstanding_.front();
+}
+
+void Scheduler::RecordEvent(RequestHandle request, RequestEvent::Kind kind, Seconds now) {
+  requests_.request(request).events.push_back({kind, now});
+  requests_.state(request).has_events = true;
+}
+
+void Scheduler::ExtendHashes(RequestHandle handle) {
+  RequestState& state = requests_.state(handle);
+  if (!config_.kv.enable_prefix_caching || state.num_tokens < state.next_hash_tokens) return;
+  Request& request = requests_.request(handle);
+  if (state.next_hash_tokens == 0 && !spare_hashes_.empty()) {
+    request.hashes = std::move(spare_hashes_.back());
+    spare_hashes_.pop_back();
+  }
+  hasher_.Extend({request.prompt, request.output}, {.lora_name = {}, .cache_salt = request.cache_salt}, request.hashes);
+  state.next_hash_tokens = (static_cast<std::int32_t>(request.hashes.hashes.size()) + 1) * hasher_.block_size();
+}
+
+void Scheduler::Preempt(RequestHandle handle, Seconds now) {
+  RequestState& state = requests_.state(handle);
+  TALLY_CHECK(state.status == RequestStatus::kRunning, "request %u is preempted in status %d", Index(handle),
+              static_cast<int>(state.status));
+  kv_.Free(handle);
+  state.status = RequestStatus::kPreempted;
+  state.num_computed_tokens = 0;
+  state.num_draft_tokens = 0;
+  requests_.request(handle).drafts.clear();
+  ++state.num_preemptions;
+  RecordEvent(handle, RequestEvent::Kind::kPreempted, now);
+  waiting_.Prepend(handle);
+}
+
+void Scheduler::FinishRequest(RequestHandle handle, RequestStatus status) {
+  requests_.state(handle).status = status;
+  kv_.Free(handle);
+  finished_.push_back(handle);
+  requests_.Forget(handle);
+  // The prompt can be large and its successor's has another size; the others are worth keeping.
+  Request& request = requests_.request(handle);
+  std::vector<TokenId>().swap(request.prompt);
+  request.drafts.clear();
+  request.events.clear();
+  if (request.output.capacity() > 0) {
+    request.output.clear();
+    spare_outputs_.push_back(std::move(request.output));
+  }
+  if (request.hashes.hashes.capacity() > 0) {
+    request.hashes.Clear();
+    spare_hashes_.push_back(std::move(request.hashes));
+  }
+}
+
+void Scheduler::CheckInvariants() const {
+  std::vector<RequestHandle> handles(requests_.num_handles());
+  for (std::uint32_t i = 0; i < handles.size(); ++i) handles[i] = RequestHandle{i};
+  kv_.CheckInvariants(handles);
+
+  const std::vector<RequestHandle> waiting = waiting_.Order();
+  const std::vector<RequestHandle> skipped = skipped_.Order();
+  TALLY_CHECK(running_.size() <= static_cast<std::size_t>(config_.max_num_seqs), "%zu running", running_.size());
+  std::size_t queued = 0;
+  for (RequestHandle handle : requests_.InOrder()) {
+    const RequestState& state = requests_.state(handle);
+    const auto in = [handle](const auto& list) { return std::count(list.begin(), list.end(), handle); };
+    TALLY_CHECK(in(running_) + in(waiting) + in(skipped) == (IsFinished(state.status) ? 0 : 1),
+                "request %u of status %d is in %td lists", Index(handle), static_cast<int>(state.status),
+                in(running_) + in(waiting) + in(skipped));
+    TALLY_CHECK((state.status == RequestStatus::kRunning) == (in(running_) == 1), "request %u", Index(handle));
+    TALLY_CHECK(!IsBlocked(state.status) || in(skipped) == 1, "blocked request %u does not wait aside", Index(handle));
+    queued += IsFinished(state.status) ? 0 : 1;
+    const Request& request = requests_.request(handle);
+    TALLY_CHECK(static_cast<std::size_t>(state.num_tokens) == request.prompt.size() + request.output.size(),
+                "request %u: %d tokens", Index(handle), state.num_tokens);
+    TALLY_CHECK(static_cast<std::size_t>(state.num_prompt_tokens) == request.prompt.size(), "request %u", Index(handle));
+    if (state.status == RequestStatus::kPreempted || state.status == RequestStatus::kWaiting) {
+      TALLY_CHECK(state.num_computed_tokens == 0, "waiting request %u has %d computed", Index(handle),
+                  state.num_computed_tokens);
+      TALLY_CHECK(state.status != RequestStatus::kPreempted || state.num_preemptions > 0, "request %u", Index(handle));
+      for (std::uint32_t g = 0; g < kv_.num_groups(); ++g) {
+        TALLY_CHECK(kv_.Table(handle, g).empty(), "waiting request %u holds blocks", Index(handle));
+      }
+    }
+    if (state.status == RequestStatus::kRunning && outstanding_.empty() && config_.num_speculative_tokens == 0 &&
+        !config_.async_scheduling) {
+      TALLY_CHECK(state.num_computed_tokens < state.num_tokens && state.num_output_placeholders == 0,
+                  "request %u: computed %d of %d", Index(handle), state.num_computed_tokens, state.num_tokens);
+    }
+  }
+  TALLY_CHECK(queued == running_.size() + waiting.size() + skipped.size(), "a forgotten request is queued");
+}
+
+}  // namespace tally

@@ -1,0 +1,314 @@
+// Scheduler::Schedule: first the requests that run, then those that wait (scheduler.md section 3).
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/check.h"
+#include "engine/core/scheduler.h"
+
+namespace tally {
+namespace {
+
+// Room for outputs that a request gets at its first admission, so that decoding does not allocate; requests
+// with longer outputs grow their buffer a few times.
+constexpr std::int32_t kOutputReserve = 4096;
+
+}  // namespace
+
+absl::StatusOr<StepPlan> Scheduler::Schedule(Seconds now) {
+  BeginStep();
+  ScheduleRunning(now);
+  // Who was just preempted must not be admitted again for the room that he made (SCH-20).
+  if (preempted_.empty() && pause_state_ == PauseState::kUnpaused) AdmitWaiting(now);
+  if (!fault_.ok()) return std::exchange(fault_, absl::OkStatus());
+  AdvanceScheduled();
+  return MakePlan();
+}
+
+void Scheduler::BeginStep() {
+  retired_.insert(retired_.end(), reported_finished_.begin(), reported_finished_.end());
+  std::erase_if(retired_, [this](RequestHandle request) {
+    if (requests_.state(request).steps_in_flight > 0 || requests_.state(request).free_delayed) return false;
+    requests_.Recycle(request);
+    return true;
+  });
+  reported_finished_.clear();
+  std::swap(reported_finished_, finished_);
+
+  token_budget_ = pause_state_ == PauseState::kPausedAll ? 0 : config_.max_num_batched_tokens;
+  scheduled_.clear();
+  first_new_block_.clear();
+  draft_tokens_.clear();
+  preempted_.clear();
+}
+
+// ---- Running requests ---------------------------------------------------------------------------
+
+void Scheduler::ScheduleRunning(Seconds now) {
+  std::size_t position = 0;
+  while (position < running_.size() && token_budget_ > 0) {
+    const RequestHandle request = running_[position];
+    const RequestState& state = requests_.state(request);
+    const std::int32_t num_tokens = TokensForRunning(state);
+    if (num_tokens == 0) {
+      ++position;
+      continue;
+    }
+    ScheduledRequest entry{.request = request,
+                           .num_tokens = num_tokens,
+                           .num_computed_tokens = state.num_computed_tokens,
+                           .num_output_tokens = state.num_output_tokens() + state.num_output_placeholders};
+    if (!AllocateForRunning(request, entry, position, now)) {
+      if (!fault_.ok()) return;
+      const bool goes_on =
+          config_.policy == SchedulingPolicy::kPriority && !config_.behavior.self_preemption_ends_priority_pass;
+      if (!goes_on) return;
+      continue;
+    }
+    if (state.num_draft_tokens > 0) TakeDrafts(request, entry);
+    scheduled_.push_back(entry);
+    token_budget_ -= num_tokens;
+    ++position;
+  }
+}
+
+std::int32_t Scheduler::TokensForRunning(const RequestState& state) const {
+  const std::int32_t placeholders = state.num_output_placeholders;
+  // Even if all outstanding drafts are rejected the request reaches its limit: there is nothing left to schedule (SCH-4).
+  if (placeholders > 0 && std::int64_t{state.num_computed_tokens} + 2 - placeholders >=
+                              std::int64_t{state.num_prompt_tokens} + state.max_tokens) {
+    return 0;
+  }
+  std::int32_t tokens = state.num_tokens + state.num_draft_tokens + placeholders - state.num_computed_tokens;
+  if (config_.long_prefill_token_threshold > 0) tokens = std::min(tokens, config_.long_prefill_token_threshold);
+  tokens = std::min(tokens, token_budget_);
+  tokens = std::min(tokens, config_.max_model_len - 1 - state.num_computed_tokens);
+  return config_.behavior.negative_schedules ? tokens : std::max(tokens, 0);
+}
+
+bool Scheduler::AllocateForRunning(RequestHandle request, ScheduledRequest& entry, std::size_t& position, Seconds now) {
+  const RequestState& state = requests_.state(request);
+  const std::int32_t lookahead = config_.use_eagle ? config_.num_speculative_tokens : 0;
+  const std::int32_t end = state.num_computed_tokens + entry.num_tokens;
+  if (kv_.HoldsAlready(request, std::min(end + lookahead, config_.max_model_len), std::min(end, state.num_tokens),
+                       state.num_computed_tokens)) {
+    return true;
+  }
+  while (true) {
+    const AllocationRequest wanted{.computed = state.num_computed_tokens,
+                                   .known = state.num_tokens,
+                                   .scheduled = entry.num_tokens,
+                                   .lookahead = lookahead};
+    const std::span<std::uint32_t> row = NewBlocksRow();
+    switch (kv_.Allocate(request, wanted, requests_.request(request).hashes.hashes, row)) {
+      case AllocationResult::kAllocated: {
+        bool added = false;
+        for (std::uint32_t g = 0; g < kv_.num_groups(); ++g) added |= row[g] < kv_.Table(request, g).size();
+        if (added) {
+          entry.new_blocks = static_cast<std::uint32_t>(first_new_block_.size() / kv_.num_groups()) - 1;
+        } else {
+          first_new_block_.resize(first_new_block_.size() - kv_.num_groups());
+        }
+        return true;
+      }
+      case AllocationResult::kPoolExhausted:
+        fault_ = absl::InternalError("ValueError: Cannot get 1 free blocks from the pool");
+        return false;
+      case AllocationResult::kNoSpace:
+        first_new_block_.resize(first_new_block_.size() - kv_.num_groups());
+        break;
+    }
+    const RequestHandle victim = TakeVictim(position);
+    Preempt(victim, now);
+    preempted_.push_back(victim);
+    if (victim == request) return false;
+  }
+}
+
+RequestHandle Scheduler::TakeVictim(std::size_t& position) {
+  if (config_.policy == SchedulingPolicy::kFcfs) {
+    const RequestHandle victim = running_.back();
+    running_.pop_back();
+    return victim;
+  }
+  // The least urgent: the greatest priority, then the latest arrival, the first of equals (SCH-12).
+  const auto less_urgent = [this](RequestHandle a, RequestHandle b) {
+    const Request& left = requests_.request(a);
+    const Request& right = requests_.request(b);
+    return std::pair(left.priority, left.arrival_time) < std::pair(right.priority, right.arrival_time);
+  };
+  const auto chosen = std::max_element(running_.begin(), running_.end(), less_urgent);
+  const RequestHandle victim = *chosen;
+  const auto place = static_cast<std::size_t>(chosen - running_.begin());
+  running_.erase(chosen);
+  const bool was_scheduled = WithdrawFromStep(victim);
+  const bool shifts = config_.behavior.unscheduled_victim_skips_a_request ? was_scheduled : place < position;
+  if (shifts) --position;
+  return victim;
+}
+
+bool Scheduler::WithdrawFromStep(RequestHandle victim) {
+  const auto entry = std::find_if(scheduled_.begin(), scheduled_.end(),
+                                  [victim](const ScheduledRequest& e) { return e.request == victim; });
+  if (entry == scheduled_.end()) return false;
+  token_budget_ += entry->num_tokens;
+  scheduled_.erase(entry);
+  return true;
+}
+
+void Scheduler::TakeDrafts(RequestHandle handle, ScheduledRequest& entry) {
+  RequestState& state = requests_.state(handle);
+  Request& request = requests_.request(handle);
+  // Drafts stand behind the known tokens; as many as the step reaches are verified, the others are dropped (SCH-15).
+  const std::int32_t reached =
+      entry.num_tokens + state.num_computed_tokens - state.num_tokens - state.num_output_placeholders;
+  const std::int32_t taken = std::clamp(reached, 0, state.num_draft_tokens);
+  entry.num_draft_tokens = taken;
+  entry.first_draft = static_cast<std::uint32_t>(draft_tokens_.size());
+  draft_tokens_.insert(draft_tokens_.end(), request.drafts.begin(), request.drafts.begin() + taken);
+  request.drafts.clear();
+  state.num_draft_tokens = 0;
+}
+
+std::span<std::uint32_t> Scheduler::NewBlocksRow() {
+  first_new_block_.resize(first_new_block_.size() + kv_.num_groups());
+  return std::span(first_new_block_).last(kv_.num_groups());
+}
+
+// ---- Waiting requests ---------------------------------------------------------------------------
+
+void Scheduler::AdmitWaiting(Seconds now) {
+  while (token_budget_ > 0 && running_.size() < static_cast<std::size_t>(config_.max_num_seqs)) {
+    // Who was passed over before goes first; by priority the more urgent head does.
+    RequestQueue* queue = skipped_.empty() ? &waiting_ : &skipped_;
+    if (config_.policy == SchedulingPolicy::kPriority && !skipped_.empty() && !waiting_.empty() &&
+        RequestQueue::Before(requests_, waiting_.Front(), skipped_.Front())) {
+      queue = &waiting_;
+    }
+    if (queue->empty() || !AdmitHead(*queue, now)) break;
+  }
+  skipped_.PrependAll(skipped_this_pass_);
+}
+
+void Scheduler::LookUpPrefix(RequestHandle handle) {
+  hit_.Clear();
+  const RequestState& state = requests_.state(handle);
+  if (!config_.kv.enable_prefix_caching || requests_.request(handle).skip_reading_prefix_cache) return;
+  // The last token is always computed: its logits are wanted (MGR-2).
+  kv_.FindLongestHit(requests_.request(handle).hashes.hashes, state.num_tokens - 1, hit_);
+  if (config_.behavior.queries_counted_per_attempt) {
+    prefix_cache_stats_.Record(state.num_tokens, hit_.num_tokens, state.num_preemptions > 0);
+  }
+}
+
+std::int32_t Scheduler::TokensForAdmission(const RequestState& state, std::int32_t computed) const {
+  const std::int32_t tokens = state.num_tokens - computed;
+  if (config_.long_prefill_token_threshold > 0) return std::min(tokens, config_.long_prefill_token_threshold);
+  return tokens;
+}
+
+bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
+  const RequestHandle handle = queue.Front();
+  RequestState& state = requests_.state(handle);
+  ExtendHashes(handle);
+  LookUpPrefix(handle);
+  Request& request = requests_.request(handle);
+  // Recorded at every attempt, so that what is delivered is the admission that led to the first output (PF-2, PF-3).
+  if (state.has_prefill_stats &&
+      (state.num_preemptions == 0 || config_.behavior.prefill_stats_overwritten_after_preemption)) {
+    request.prefill_stats = PrefillStats::Of(state.num_prompt_tokens, hit_.num_tokens, 0);
+  }
+
+  std::int32_t num_tokens = TokensForAdmission(state, hit_.num_tokens);
+  if (!config_.enable_chunked_prefill && num_tokens > token_budget_) return false;
+  num_tokens = std::min(num_tokens, token_budget_);
+  TALLY_CHECK(num_tokens > 0, "request %u of %d tokens with a hit of %d", Index(handle), state.num_tokens, hit_.num_tokens);
+  if (config_.scheduler_reserve_full_isl && !kv_.FitsWholeSequence(handle, state.num_tokens, 0, hit_, 0)) return false;
+  const AllocationRequest wanted{.known = state.num_tokens, .scheduled = num_tokens, .hit = &hit_};
+  const std::span<std::uint32_t> row = NewBlocksRow();
+  switch (kv_.Allocate(handle, wanted, request.hashes.hashes, row)) {
+    case AllocationResult::kAllocated: break;
+    case AllocationResult::kNoSpace:
+      first_new_block_.resize(first_new_block_.size() - kv_.num_groups());
+      return false;
+    case AllocationResult::kPoolExhausted:
+      fault_ = absl::InternalError("ValueError: Cannot get 1 free blocks from the pool");
+      return false;
+  }
+  std::fill(row.begin(), row.end(), 0);  // the worker gets the whole table
+
+  queue.PopFront();
+  running_.push_back(handle);
+  RecordEvent(handle, RequestEvent::Kind::kScheduled, now);
+  if (!config_.behavior.queries_counted_per_attempt && config_.kv.enable_prefix_caching &&
+      !request.skip_reading_prefix_cache) {
+    prefix_cache_stats_.Record(state.num_tokens, hit_.num_tokens, state.num_preemptions > 0);
+  }
+  if (request.output.capacity() == 0) {
+    if (!spare_outputs_.empty()) {
+      request.output = std::move(spare_outputs_.back());
+      spare_outputs_.pop_back();
+    }
+    request.output.reserve(static_cast<std::size_t>(std::min(state.max_tokens, kOutputReserve)));
+  }
+  scheduled_.push_back({.request = handle,
+                        .num_tokens = num_tokens,
+                        .num_computed_tokens = hit_.num_tokens,
+                        .num_output_tokens = state.num_output_tokens() + state.num_output_placeholders,
+                        .new_blocks = static_cast<std::uint32_t>(first_new_block_.size() / kv_.num_groups()) - 1,
+                        .kind = state.status == RequestStatus::kPreempted ? ScheduledRequest::Kind::kResumed
+                                                                          : ScheduledRequest::Kind::kNew});
+  token_budget_ -= num_tokens;
+  state.status = RequestStatus::kRunning;
+  state.num_computed_tokens = hit_.num_tokens;
+  return true;
+}
+
+// ---- After the decisions ------------------------------------------------------------------------
+
+void Scheduler::AdvanceScheduled() {
+  for (ScheduledRequest& entry : scheduled_) {
+    RequestState& state = requests_.state(entry.request);
+    state.num_computed_tokens += entry.num_tokens;
+    ++state.steps_in_flight;
+    state.is_prefill_chunk = state.num_computed_tokens < state.num_tokens + state.num_output_placeholders;
+    entry.samples = !state.is_prefill_chunk;
+    if (config_.async_scheduling && entry.samples) {
+      // The next step is planned before this one's tokens are known: they count as placeholders (ASY-1).
+      state.num_output_placeholders += 1 + entry.num_draft_tokens;
+      if (config_.num_speculative_tokens > 0) {
+        state.num_draft_tokens = config_.num_speculative_tokens;
+        requests_.request(entry.request)
+            .drafts.assign(static_cast<std::size_t>(config_.num_speculative_tokens), kDraftPlaceholder);
+      }
+    }
+  }
+}
+
+StepPlan Scheduler::MakePlan() {
+  StepPlan plan;
+  for (const ScheduledRequest& entry : scheduled_) plan.num_scheduled_tokens += entry.num_tokens;
+  TALLY_CHECK(plan.num_scheduled_tokens <= config_.max_num_batched_tokens && token_budget_ >= 0, "%d tokens scheduled",
+              plan.num_scheduled_tokens);
+  std::fill(common_prefix_blocks_.begin(), common_prefix_blocks_.end(), 0);
+  if (!running_.empty()) kv_.CommonPrefixBlocks(running_.front(), common_prefix_blocks_);
+
+  if (!spare_steps_.empty()) {
+    outstanding_.push_back(std::move(spare_steps_.back()));
+    spare_steps_.pop_back();
+  } else {
+    outstanding_.emplace_back();
+  }
+  outstanding_.back().swap(scheduled_);
+
+  plan.requests = outstanding_.back();
+  plan.first_new_block = first_new_block_;
+  plan.num_groups = kv_.num_groups();
+  plan.draft_tokens = draft_tokens_;
+  plan.preempted = preempted_;
+  plan.finished = reported_finished_;
+  plan.common_prefix_blocks = common_prefix_blocks_;
+  return plan;
+}
+
+}  // namespace tally

@@ -1,0 +1,191 @@
+// Scheduler::Update: what the model sampled, who stops, what each client gets (scheduler.md section 4).
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/check.h"
+#include "engine/core/repetition.h"
+#include "engine/core/scheduler.h"
+
+namespace tally {
+
+absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds) {
+  if (outstanding_.empty()) return absl::FailedPreconditionError("update: no step is outstanding, wanted a schedule before it");
+  if (absl::Status status = CheckOutcome(outstanding_.front(), outcome); !status.ok()) return status;
+
+  updated_step_.clear();
+  updated_step_.swap(outstanding_.front());
+  spare_steps_.push_back(std::move(outstanding_.front()));
+  outstanding_.erase(outstanding_.begin());
+  outputs_.clear();
+  output_prefill_stats_.clear();
+  output_prefill_stats_.reserve(updated_step_.size());  // outputs point into it
+  output_events_.clear();
+  event_ranges_.clear();
+  spec_stats_ = SpecDecodingStats{};
+
+  for (std::size_t i = 0; i < updated_step_.size(); ++i) {
+    const std::uint32_t begin = outcome.sampled_offsets[i];
+    UpdateRequest(updated_step_[i], outcome.sampled_tokens.subspan(begin, outcome.sampled_offsets[i + 1] - begin));
+  }
+  RemoveStopped();
+  for (const EventRange& range : event_ranges_) {
+    outputs_[range.output].events = std::span(output_events_).subspan(range.begin, range.count);
+  }
+  return StepResult{outputs_, TakeStats()};
+}
+
+absl::Status Scheduler::CheckOutcome(std::span<const ScheduledRequest> step, const StepOutcome& outcome) const {
+  const std::span<const std::uint32_t> offsets = outcome.sampled_offsets;
+  if (offsets.size() != step.size() + 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sampled_offsets: ", offsets.size(), " entries, wanted ", step.size() + 1));
+  }
+  if (offsets.front() != 0 || offsets.back() != outcome.sampled_tokens.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("sampled_offsets: ", offsets.front(), " to ", offsets.back(),
+                                                   ", wanted 0 to ", outcome.sampled_tokens.size()));
+  }
+  for (std::size_t i = 0; i < step.size(); ++i) {
+    if (step[i].num_tokens <= 0) return absl::InternalError("AssertionError: ");  // scheduler.md BUG-3
+    if (offsets[i + 1] < offsets[i]) {
+      return absl::InvalidArgumentError(absl::StrCat("sampled_offsets[", i + 1, "]: ", offsets[i + 1], ", wanted at least ",
+                                                     offsets[i]));
+    }
+    const std::uint32_t sampled = offsets[i + 1] - offsets[i];
+    const std::uint32_t most = step[i].samples ? 1 + static_cast<std::uint32_t>(step[i].num_draft_tokens) : 0;
+    if (sampled > most) {
+      return absl::InvalidArgumentError(absl::StrCat("sampled of ", std::string(id(step[i].request)), ": ", sampled,
+                                                     " tokens, wanted at most ", most));
+    }
+  }
+  for (TokenId token : outcome.sampled_tokens) {
+    if (token < 0) return absl::InvalidArgumentError(absl::StrCat("sampled: ", token, ", wanted a token id"));
+  }
+  return absl::OkStatus();
+}
+
+void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled) {
+  const RequestHandle request = entry.request;
+  RequestState& state = requests_.state(request);
+  --state.steps_in_flight;
+  if (IsFinished(state.status)) return;  // ended while the step was under way: its output is nobody's
+  if (entry.num_draft_tokens > 0 && !sampled.empty()) AccountDrafts(entry, sampled.size());
+  if (sampled.empty()) return;
+  if (config_.async_scheduling && state.discard_latest_async_tokens) {
+    state.discard_latest_async_tokens = false;
+    return;
+  }
+  const bool was_running = state.status == RequestStatus::kRunning;
+  RequestStatus stop = state.status;
+  const std::size_t taken = AppendTokens(request, sampled, stop);
+  const bool stopped = IsFinished(stop);
+  if (config_.async_scheduling) {
+    state.num_output_placeholders -= static_cast<std::int32_t>(taken);
+    TALLY_CHECK(state.num_output_placeholders >= 0, "request %u: %d placeholders", Index(request),
+                state.num_output_placeholders);
+    if (was_running) {
+      kv_.Register(request, state.num_computed_tokens - state.num_output_placeholders, requests_.request(request).hashes.hashes);
+    }
+  }
+  EmitOutput(request, sampled.first(taken), FinishReasonOf(stop));
+  if (!stopped) return;
+  if (was_running) {
+    stopped_running_ = true;
+  } else {
+    stopped_preempted_.push_back(request);
+  }
+  FinishRequest(request, stop);
+}
+
+void Scheduler::AccountDrafts(const ScheduledRequest& entry, std::size_t num_sampled) {
+  RequestState& state = requests_.state(entry.request);
+  const auto accepted = static_cast<std::int32_t>(num_sampled) - 1;
+  const std::int32_t rejected = entry.num_draft_tokens - accepted;
+  // Zero for a request that was preempted meanwhile (UPD-4).
+  if (state.num_computed_tokens > 0) state.num_computed_tokens -= rejected;
+  if (state.num_output_placeholders > 0) state.num_output_placeholders -= rejected;
+  if (spec_stats_.num_drafts == 0) std::fill(accepted_per_position_.begin(), accepted_per_position_.end(), 0);
+  spec_stats_.num_drafts += 1;
+  spec_stats_.num_draft_tokens += entry.num_draft_tokens;
+  spec_stats_.num_accepted_tokens += accepted;
+  spec_stats_.accepted_per_position = accepted_per_position_;
+  for (std::int32_t i = 0; i < accepted; ++i) ++accepted_per_position_[static_cast<std::size_t>(i)];
+}
+
+std::size_t Scheduler::AppendTokens(RequestHandle handle, std::span<const TokenId> sampled, RequestStatus& stop) {
+  RequestState& state = requests_.state(handle);
+  Request& request = requests_.request(handle);
+  std::size_t taken = 0;
+  while (taken < sampled.size() && !IsFinished(stop)) {
+    const TokenId token = sampled[taken++];
+    request.output.push_back(token);
+    ++state.num_tokens;
+    if (state.num_tokens >= state.next_hash_tokens) ExtendHashes(handle);
+    stop = CheckStop(handle, token);
+  }
+  return taken;
+}
+
+RequestStatus Scheduler::CheckStop(RequestHandle handle, TokenId last) {
+  const RequestState& state = requests_.state(handle);
+  const bool below_minimum = state.num_output_tokens() < state.min_tokens;
+  if (below_minimum && config_.behavior.min_tokens_hides_length_limits) return state.status;
+  if (last == state.eos_token_id) return RequestStatus::kFinishedStopped;
+  Request& request = requests_.request(handle);
+  if (state.has_stop_tokens) {
+    const std::vector<TokenId>& stops = request.stop_token_ids;
+    if (std::find(stops.begin(), stops.end(), last) != stops.end()) {
+      request.stop_cause = {StopCause::Kind::kToken, last};
+      return RequestStatus::kFinishedStopped;
+    }
+  }
+  if (state.num_tokens >= length_limit_ || state.num_output_tokens() >= state.max_tokens) {
+    return RequestStatus::kFinishedLengthCapped;
+  }
+  if (state.has_repetition && !below_minimum && EndsInRepetition(request.output, request.repetition)) {
+    request.stop_cause = {StopCause::Kind::kRepetition, kNoToken};
+    return RequestStatus::kFinishedRepetition;
+  }
+  return state.status;
+}
+
+void Scheduler::EmitOutput(RequestHandle handle, std::span<const TokenId> tokens, FinishReason reason) {
+  RequestState& state = requests_.state(handle);
+  RequestOutput output;
+  output.request = handle;
+  output.finish_reason = reason;
+  output.tokens = tokens;
+  if (reason != FinishReason::kNone) output.stop_cause = requests_.request(handle).stop_cause;
+  if (state.has_prefill_stats) {  // with the first output and never again (PF-5, PF-6)
+    state.has_prefill_stats = false;
+    output_prefill_stats_.push_back(requests_.request(handle).prefill_stats);
+    output.prefill_stats = &output_prefill_stats_.back();
+  }
+  if (state.has_events) {
+    state.has_events = false;
+    std::vector<RequestEvent>& events = requests_.request(handle).events;
+    event_ranges_.push_back({outputs_.size(), output_events_.size(), events.size()});
+    output_events_.insert(output_events_.end(), events.begin(), events.end());
+    events.clear();
+  }
+  outputs_.push_back(output);
+}
+
+void Scheduler::RemoveStopped() {
+  if (std::exchange(stopped_running_, false)) {
+    std::erase_if(running_, [this](RequestHandle request) { return IsFinished(requests_.state(request).status); });
+  }
+  for (RequestHandle request : stopped_preempted_) waiting_.Remove(request);
+  stopped_preempted_.clear();
+}
+
+SchedulerStats Scheduler::TakeStats() {
+  return {.num_running = static_cast<std::int32_t>(running_.size()),
+          .num_waiting = static_cast<std::int32_t>(waiting_.size()),
+          .num_skipped = static_cast<std::int32_t>(skipped_.size()),
+          .kv_cache_usage = kv_.usage(),
+          .prefix_cache = std::exchange(prefix_cache_stats_, PrefixCacheStats{}),
+          .spec_decoding = spec_stats_};
+}
+
+}  // namespace tally
