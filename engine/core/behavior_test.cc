@@ -1,0 +1,168 @@
+// Each field of Behavior in both settings: what vLLM 0.20.0 does, and what is right. Cases B.. are public bug reports.
+#include "engine/core/behavior.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/core/scheduler_harness.h"
+
+namespace tally {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::vector<TokenId> Prompt(TokenId first, std::size_t length) { return SchedulerHarness::Prompt(first, length); }
+
+// Two settings that differ in one field only.
+EngineConfig With(std::uint32_t num_blocks, bool Behavior::*field, bool faithful) {
+  EngineConfig config = SchedulerHarness::SmallConfig(num_blocks);
+  config.behavior = Behavior::Corrected();
+  config.behavior.*field = faithful;
+  return config;
+}
+
+TEST(BehaviorTest, PresetsAreKnownByName) {
+  EXPECT_TRUE(BehaviorByName("vllm_0_20")->queues_impossible_requests);
+  EXPECT_FALSE(BehaviorByName("corrected")->queues_impossible_requests);
+  EXPECT_FALSE(BehaviorByName("vllm").has_value());
+}
+
+// B01: vllm #37460, #36755.
+TEST(BehaviorTest, PrefillStatsOverwrittenAfterPreemption) {
+  const auto prefill_of_b = [](bool faithful) {
+    EngineConfig config = With(9, &Behavior::prefill_stats_overwritten_after_preemption, faithful);
+    config.max_num_batched_tokens = 8;
+    config.scheduler_reserve_full_isl = false;
+    SchedulerHarness t(config);
+    EXPECT_TRUE(t.Add("a", Prompt(10, 7), 10).ok());
+    t.Step();
+    EXPECT_TRUE(t.Add("b", Prompt(100, 26), 4).ok());
+    for (int i = 0; i < 20; ++i) t.Step();
+    std::vector<PrefillStats> all;
+    for (const ClientOutput& output : t.outputs().at("b")) {
+      if (output.prefill) all.push_back(*output.prefill);
+    }
+    EXPECT_EQ(all.size(), 1U);
+    EXPECT_EQ(t.prompt_queries(), 33);
+    EXPECT_EQ(t.prompt_hits(), 0);
+    return all.at(0);
+  };
+  EXPECT_EQ(prefill_of_b(true), (PrefillStats{26, 10, 16, 16, 0}));
+  EXPECT_EQ(prefill_of_b(false), (PrefillStats{26, 26, 0, 0, 0}));
+}
+
+// scheduler.md BUG-2.
+TEST(BehaviorTest, MinTokensHidesLengthLimits) {
+  const auto outputs = [](bool faithful) {
+    EngineConfig config = With(20, &Behavior::min_tokens_hides_length_limits, faithful);
+    config.max_model_len = 32;
+    SchedulerHarness t(config);
+    EXPECT_TRUE(t.Add("a", Prompt(10, 30), 20, {.min_tokens = 10}).ok());
+    for (int i = 0; i < 10; ++i) t.Step();
+    return t.outputs().at("a");
+  };
+  EXPECT_EQ(outputs(true).size(), 2U);  // then it spins
+  EXPECT_EQ(outputs(true).back().finish, FinishReason::kNone);
+  EXPECT_EQ(outputs(false).size(), 2U);
+  EXPECT_EQ(outputs(false).back().finish, FinishReason::kLength);
+}
+
+// scheduler.md BUG-3: a prompt of exactly max_model_len tokens, two plans before the first update.
+TEST(BehaviorTest, NegativeSchedules) {
+  EngineConfig config = With(20, &Behavior::negative_schedules, true);
+  config.async_scheduling = true;
+  config.max_model_len = 32;
+  SchedulerHarness faithful(config);
+  ASSERT_TRUE(faithful.Add("a", Prompt(10, 32), 20).ok());
+  faithful.Schedule();
+  EXPECT_EQ(faithful.Schedule().Tokens(), "a:-1");
+  faithful.Update();
+  config.behavior.negative_schedules = false;
+  SchedulerHarness right(config);
+  ASSERT_TRUE(right.Add("a", Prompt(10, 32), 20).ok());
+  right.Schedule();
+  EXPECT_THAT(right.Schedule().requests, IsEmpty());
+  EXPECT_EQ(right.Update()[0].finish, FinishReason::kLength);
+  right.Update();
+}
+
+// scheduler.md BUG-7: running = [a (least urgent, in flight), b, c]; b needs a block and takes a's.
+TEST(BehaviorTest, UnscheduledVictimSkipsARequest) {
+  const auto tokens = [](bool faithful) {
+    EngineConfig config = With(7, &Behavior::unscheduled_victim_skips_a_request, faithful);
+    config.policy = SchedulingPolicy::kPriority;
+    SchedulerHarness t(config);
+    EXPECT_TRUE(t.Add("a", Prompt(100, 5), 30, {.priority = 9}).ok());
+    t.Schedule();
+    EXPECT_TRUE(t.Add("b", Prompt(200, 8), 30, {.priority = 1}).ok());
+    EXPECT_TRUE(t.Add("c", Prompt(300, 7), 30, {.priority = 2}).ok());
+    EXPECT_EQ(t.Schedule().Tokens(), "b:8 c:7");
+    t.Update();
+    EXPECT_EQ(t.Schedule().Tokens(), "a:1");
+    t.Update();
+    // a is in flight, b and c have a token each to go on with; no block is free.
+    Planned step = t.Schedule();
+    EXPECT_THAT(step.preempted, ElementsAre("a"));
+    return step.Tokens();
+  };
+  EXPECT_EQ(tokens(true), "b:1");
+  EXPECT_EQ(tokens(false), "b:1 c:1");
+}
+
+// B08: vllm #43736, #45202.
+TEST(BehaviorTest, QueriesCountedPerAttempt) {
+  const auto queries_and_hits = [](bool faithful) {
+    SchedulerHarness t(With(11, &Behavior::queries_counted_per_attempt, faithful));
+    EXPECT_TRUE(t.Add("w", Prompt(10, 9), 1).ok());
+    t.Step();
+    EXPECT_TRUE(t.Add("h", Prompt(200, 26), 6).ok());
+    t.Step();
+    std::vector<TokenId> x = Prompt(10, 8);
+    for (TokenId token : Prompt(300, 12)) x.push_back(token);
+    EXPECT_TRUE(t.Add("x", x, 2).ok());
+    for (int i = 0; i < 9; ++i) t.Step();
+    return std::pair(t.prompt_queries(), t.prompt_hits());
+  };
+  EXPECT_EQ(queries_and_hits(true), std::pair(std::int64_t{155}, std::int64_t{48}));
+  EXPECT_EQ(queries_and_hits(false), std::pair(std::int64_t{55}, std::int64_t{8}));
+}
+
+// scheduler.md BUG-24: running = [a (least urgent), b]; a needs a block and none is free.
+TEST(BehaviorTest, SelfPreemptionEndsPriorityPass) {
+  const auto tokens = [](bool faithful) {
+    EngineConfig config = With(5, &Behavior::self_preemption_ends_priority_pass, faithful);
+    config.policy = SchedulingPolicy::kPriority;
+    SchedulerHarness t(config);
+    EXPECT_TRUE(t.Add("a", Prompt(100, 8), 30, {.priority = 9}).ok());
+    t.Schedule();
+    EXPECT_TRUE(t.Add("b", Prompt(200, 6), 30, {.priority = 1}).ok());
+    EXPECT_EQ(t.Schedule().Tokens(), "b:6");
+    t.Update();
+    t.Update();
+    Planned planned = t.Schedule();
+    EXPECT_THAT(planned.preempted, ElementsAre("a"));
+    return planned.Tokens();
+  };
+  EXPECT_EQ(tokens(true), "");
+  EXPECT_EQ(tokens(false), "b:1");
+}
+
+// scheduler.md BUG-21.
+TEST(BehaviorTest, QueuesImpossibleRequests) {
+  SchedulerHarness faithful(With(6, &Behavior::queues_impossible_requests, true));
+  EXPECT_TRUE(faithful.Add("big", Prompt(10, 24), 4).ok());
+  EXPECT_TRUE(faithful.Add("small", Prompt(100, 4), 4).ok());
+  for (int i = 0; i < 5; ++i) EXPECT_THAT(faithful.Step().requests, IsEmpty());
+
+  SchedulerHarness right(With(6, &Behavior::queues_impossible_requests, false));
+  EXPECT_EQ(right.Add("big", Prompt(10, 24), 4).code(), absl::StatusCode::kOutOfRange);
+  // One that outgrows the pool ends by length instead of preempting itself for ever.
+  EXPECT_TRUE(right.Add("grows", Prompt(100, 17), 100).ok());
+  for (int i = 0; i < 10; ++i) right.Step();
+  EXPECT_EQ(right.outputs().at("grows").back().finish, FinishReason::kLength);
+  EXPECT_EQ(right.outputs().at("grows").size(), 3U);
+}
+
+}  // namespace
+}  // namespace tally
