@@ -1,0 +1,269 @@
+#include "engine/protocol/answer_writer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/protocol/json_writer.h"
+
+namespace tally {
+namespace {
+
+void WriteIds(const Scheduler& scheduler, std::span<const RequestHandle> requests,
+              JsonWriter& json) {
+  json.BeginArray();
+  for (const RequestHandle request : requests) json.String(scheduler.id(request));
+  json.EndArray();
+}
+
+void WriteSortedIds(const Scheduler& scheduler, std::span<const RequestHandle> requests,
+                    JsonWriter& json) {
+  std::vector<std::string_view> ids;
+  ids.reserve(requests.size());
+  for (const RequestHandle request : requests) ids.push_back(scheduler.id(request));
+  std::sort(ids.begin(), ids.end());
+  json.BeginArray();
+  for (const std::string_view id : ids) json.String(id);
+  json.EndArray();
+}
+
+template <typename T>
+void WriteNumbers(std::span<const T> numbers, JsonWriter& json) {
+  json.BeginArray();
+  for (const T number : numbers) json.Int(number);
+  json.EndArray();
+}
+
+// For each group the blocks that are new to the worker.
+void WriteNewBlocks(const Scheduler& scheduler, const StepPlan& plan, const ScheduledRequest& entry,
+                    JsonWriter& json) {
+  json.BeginArray();
+  for (std::uint32_t group = 0; group < plan.num_groups; ++group) {
+    const std::span<const BlockId> table = scheduler.kv().Table(entry.request, group);
+    json.BeginArray();
+    for (const BlockId block : table.subspan(plan.FirstNewBlock(entry, group)))
+      json.Int(Index(block));
+    json.EndArray();
+  }
+  json.EndArray();
+}
+
+void WriteCached(const Scheduler& scheduler, const StepPlan& plan, ScheduledRequest::Kind kind,
+                 JsonWriter& json) {
+  for (const ScheduledRequest& entry : plan.requests) {
+    if (entry.kind != kind) continue;
+    json.BeginArray().String(scheduler.id(entry.request));
+    if (entry.has_new_blocks()) {
+      WriteNewBlocks(scheduler, plan, entry, json);
+    } else {
+      json.Null();
+    }
+    json.Int(entry.num_computed_tokens)
+        .Int(entry.num_output_tokens)
+        .Bool(kind == ScheduledRequest::Kind::kResumed);
+    json.EndArray();
+  }
+}
+
+void WritePrefillStats(const PrefillStats& stats, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("num_prompt_tokens").Int(stats.num_prompt_tokens);
+  json.Key("num_computed_tokens").Int(stats.num_computed_tokens);
+  json.Key("num_cached_tokens").Int(stats.num_cached_tokens);
+  json.Key("num_local_cached_tokens").Int(stats.num_local_cached_tokens);
+  json.Key("num_external_cached_tokens").Int(stats.num_external_cached_tokens);
+  json.EndObject();
+}
+
+void WriteOutput(const Scheduler& scheduler, const RequestOutput& output, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("id").String(scheduler.id(output.request));
+  json.Key("tokens");
+  WriteNumbers(output.tokens, json);
+  if (output.finish_reason != FinishReason::kNone)
+    json.Key("finish").String(FinishReasonName(output.finish_reason));
+  if (output.stop_cause.kind == StopCause::Kind::kToken)
+    json.Key("stop_reason").Int(output.stop_cause.token);
+  if (output.stop_cause.kind == StopCause::Kind::kRepetition)
+    json.Key("stop_reason").String("repetition_detected");
+  if (output.prefill_stats != nullptr) {
+    json.Key("prefill");
+    WritePrefillStats(*output.prefill_stats, json);
+  }
+  if (!output.events.empty()) {
+    json.Key("events").BeginArray();
+    for (const RequestEvent& event : output.events) {
+      json.BeginArray().String(EventName(event.kind)).Double(event.time).EndArray();
+    }
+    json.EndArray();
+  }
+  json.EndObject();
+}
+
+void WriteStats(const SchedulerStats& stats, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("running").Int(stats.num_running);
+  json.Key("waiting").Int(stats.num_waiting);
+  json.Key("skipped").Int(stats.num_skipped);
+  json.Key("kv_usage").Double(stats.kv_cache_usage);
+  const PrefixCacheStats& cache = stats.prefix_cache;
+  json.Key("prefix_cache").BeginObject();
+  json.Key("reset").Int(cache.reset ? 1 : 0);
+  json.Key("requests").Int(cache.requests);
+  json.Key("queries").Int(cache.queries);
+  json.Key("hits").Int(cache.hits);
+  json.Key("preempted_requests").Int(cache.preempted_requests);
+  json.Key("preempted_queries").Int(cache.preempted_queries);
+  json.Key("preempted_hits").Int(cache.preempted_hits);
+  json.EndObject();
+  if (const SpecDecodingStats& spec = stats.spec_decoding; spec.num_drafts > 0) {
+    json.Key("spec_decoding").BeginObject();
+    json.Key("drafts").Int(spec.num_drafts);
+    json.Key("draft_tokens").Int(spec.num_draft_tokens);
+    json.Key("accepted_tokens").Int(spec.num_accepted_tokens);
+    json.Key("accepted_per_position");
+    WriteNumbers(spec.accepted_per_position, json);
+    json.EndObject();
+  }
+  json.EndObject();
+}
+
+// Length of the UTF-8 sequence at the start of `text`; 0 when it is malformed.
+std::size_t CharacterLength(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  std::size_t length = 1;
+  if (byte(0) >= 0xF0 && byte(0) < 0xF5) {
+    length = 4;
+  } else if (byte(0) >= 0xE0 && byte(0) < 0xF0) {
+    length = 3;
+  } else if (byte(0) >= 0xC2 && byte(0) < 0xE0) {
+    length = 2;
+  } else if (byte(0) >= 0x80) {
+    return 0;
+  }
+  if (text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  return length;
+}
+
+std::string ValidUtf8(std::string_view text) {
+  std::string valid;
+  while (!text.empty()) {
+    const std::size_t length = CharacterLength(text);
+    valid.append(length == 0 ? "?" : text.substr(0, length));
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return valid;
+}
+
+}  // namespace
+
+void WritePlan(const Scheduler& scheduler, const StepPlan& plan, std::string& out) {
+  JsonWriter json(out);
+  json.BeginObject();
+  json.Key("new").BeginArray();
+  for (const ScheduledRequest& entry : plan.requests) {
+    if (entry.kind != ScheduledRequest::Kind::kNew) continue;
+    json.BeginArray().String(scheduler.id(entry.request));
+    WriteNewBlocks(scheduler, plan, entry, json);
+    json.Int(entry.num_computed_tokens).EndArray();
+  }
+  json.EndArray();
+  json.Key("cached").BeginArray();
+  WriteCached(scheduler, plan, ScheduledRequest::Kind::kRunning, json);
+  WriteCached(scheduler, plan, ScheduledRequest::Kind::kResumed, json);
+  json.EndArray();
+  json.Key("tokens").BeginArray();
+  for (const ScheduledRequest& entry : plan.requests) {
+    json.BeginArray().String(scheduler.id(entry.request)).Int(entry.num_tokens).EndArray();
+  }
+  json.EndArray();
+  if (!plan.draft_tokens.empty()) {
+    json.Key("spec").BeginArray();
+    for (const ScheduledRequest& entry : plan.requests) {
+      if (entry.num_draft_tokens == 0) continue;
+      json.BeginArray().String(scheduler.id(entry.request));
+      WriteNumbers(plan.Drafts(entry), json);
+      json.EndArray();
+    }
+    json.EndArray();
+  }
+  json.Key("preempted");
+  WriteSortedIds(scheduler, plan.preempted, json);
+  json.Key("finished");
+  WriteSortedIds(scheduler, plan.finished, json);
+  json.Key("common_prefix");
+  WriteNumbers(plan.common_prefix_blocks, json);
+  json.Key("running");
+  WriteIds(scheduler, scheduler.running(), json);
+  json.Key("waiting");
+  WriteIds(scheduler, scheduler.Waiting(), json);
+  json.Key("skipped");
+  WriteIds(scheduler, scheduler.Skipped(), json);
+  json.Key("free_blocks").Int(scheduler.kv().num_free_blocks());
+  json.EndObject();
+}
+
+void WriteResult(const Scheduler& scheduler, const StepResult& result, std::string& out) {
+  JsonWriter json(out);
+  json.BeginObject();
+  json.Key("outputs").BeginArray();
+  for (const RequestOutput& output : result.outputs) WriteOutput(scheduler, output, json);
+  json.EndArray();
+  json.Key("stats");
+  WriteStats(result.stats, json);
+  json.Key("free_blocks").Int(scheduler.kv().num_free_blocks());
+  json.EndObject();
+}
+
+void WriteAborted(const Scheduler& scheduler, std::span<const RequestHandle> aborted,
+                  std::string& out) {
+  JsonWriter json(out);
+  json.BeginObject().Key("aborted");
+  WriteSortedIds(scheduler, aborted, json);
+  json.EndObject();
+}
+
+void WriteState(const Scheduler& scheduler, std::string& out) {
+  JsonWriter json(out);
+  json.BeginObject().Key("requests").BeginObject();
+  for (const RequestHandle request : scheduler.KnownRequests()) {
+    const RequestState& state = scheduler.state(request);
+    json.Key(scheduler.id(request)).BeginObject();
+    json.Key("status").String(StatusName(state.status));
+    json.Key("computed").Int(state.num_computed_tokens);
+    json.Key("tokens").Int(state.num_tokens);
+    json.Key("preemptions").Int(state.num_preemptions);
+    json.EndObject();
+  }
+  json.EndObject();
+  json.Key("unfinished").Int(scheduler.num_unfinished());
+  json.Key("free_blocks").Int(scheduler.kv().num_free_blocks());
+  json.EndObject();
+}
+
+void WriteMetrics(const EngineMetrics& metrics, std::string& out) {
+  JsonWriter json(out);
+  std::string key;
+  json.BeginObject().Key("metrics").BeginObject();
+  metrics.ForEachSample([&](const MetricSample& sample) {
+    if (sample.value == 0) return;
+    key.assign(sample.name);
+    if (!sample.label.empty()) {
+      key.append("{").append(sample.label).append("=\"").append(sample.label_value).append("\"}");
+    }
+    json.Key(key).Double(sample.value);
+  });
+  json.EndObject().EndObject();
+}
+
+void WriteError(std::string_view kind, std::string_view message, std::string& out) {
+  JsonWriter json(out);
+  json.BeginObject();
+  json.Key("error").String(kind);
+  json.Key("message").String(ValidUtf8(message));
+  json.EndObject();
+}
+
+}  // namespace tally

@@ -1,0 +1,356 @@
+#include "engine/protocol/protocol_engine.h"
+
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/protocol/answer_writer.h"
+#include "engine/protocol/config_parser.h"
+#include "engine/protocol/json_number_fault.h"
+#include "engine/protocol/json_writer.h"
+
+namespace tally {
+namespace {
+
+constexpr std::string_view kEngineName = "tally 0.1";
+constexpr std::string_view kInvalidCommand = "InvalidCommand";
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 29;
+constexpr std::int64_t kMostTokenId = std::numeric_limits<TokenId>::max();
+
+absl::Status Invalid(std::string_view message) {
+  return absl::InvalidArgumentError(std::string(message));
+}
+
+// A refusal of the core names its field; the command is put before it.
+absl::Status InCommand(std::string_view op, const absl::Status& status) {
+  if (status.code() == absl::StatusCode::kInternal) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(std::string(op), ".", std::string(status.message())));
+}
+
+// The core tells faults of the reference, which end a trace, as Internal with "Class: text".
+void WriteStatus(const absl::Status& status, std::string& out) {
+  const std::string_view message(status.message().data(), status.message().size());
+  const std::size_t colon = message.find(": ");
+  if (status.code() == absl::StatusCode::kInternal && colon != std::string_view::npos) {
+    WriteError(message.substr(0, colon), message.substr(colon + 2), out);
+  } else {
+    WriteError(kInvalidCommand, message, out);
+  }
+}
+
+std::optional<RepetitionDetection> ParseRepetition(JsonFields& fields) {
+  const auto object = fields.Object("repetition");
+  if (!object || !fields.ok()) return std::nullopt;
+  JsonFields parts("repetition", *object);
+  RepetitionDetection repetition;
+  repetition.max_pattern_size =
+      static_cast<std::int32_t>(parts.Int("max_pattern_size", 0, kMostTokens, 0));
+  repetition.min_pattern_size =
+      static_cast<std::int32_t>(parts.Int("min_pattern_size", 0, kMostTokens, 0));
+  repetition.min_count = static_cast<std::int32_t>(parts.Int("min_count", 0, kMostTokens, 0));
+  fields.Adopt(parts.Finish());
+  return repetition;
+}
+
+}  // namespace
+
+ProtocolEngine::ProtocolEngine(const EngineConfig& defaults) : defaults_(defaults) {}
+
+std::string_view ProtocolEngine::Refuse(std::string_view message) {
+  answer_.clear();
+  WriteError(kInvalidCommand, message, answer_);
+  return answer_;
+}
+
+std::string_view ProtocolEngine::Answer(std::string_view command) {
+  if (command.size() > kMaxCommandBytes) {
+    return Refuse(
+        absl::StrCat("command: ", command.size(), " bytes, wanted at most ", kMaxCommandBytes));
+  }
+  answer_.clear();
+  if (absl::Status status = Execute(command); !status.ok()) {
+    answer_.clear();
+    WriteStatus(status, answer_);
+  }
+  return answer_;
+}
+
+absl::Status ProtocolEngine::Execute(std::string_view text) {
+  input_.assign(text);
+  input_.reserve(input_.size() + simdjson::SIMDJSON_PADDING);
+  simdjson::dom::element root;
+  if (const auto error = parser_.parse(input_.data(), input_.size(), false).get(root)) {
+    if (const auto fault = FindNumberFault(text); fault && error != simdjson::UTF8_ERROR)
+      return Invalid(*fault);
+    return Invalid(
+        absl::StrCat("command: ", simdjson::error_message(error), ": ", Shortened(text)));
+  }
+  simdjson::dom::object command;
+  if (root.get(command) != simdjson::SUCCESS) {
+    return Invalid(absl::StrCat("command: ", QuoteJson(root), ", wanted an object"));
+  }
+  std::string_view op;
+  if (const auto error = command["op"].get(op)) {
+    return Invalid(error == simdjson::NO_SUCH_FIELD ? "op: missing"
+                                                    : "op: not a string, wanted a command's name");
+  }
+  if (op == "configure") return Configure(command);
+
+  using Handler = absl::Status (ProtocolEngine::*)(JsonFields&, Seconds);
+  static constexpr std::pair<std::string_view, Handler> kHandlers[] = {
+      {"add", &ProtocolEngine::Add},
+      {"schedule", &ProtocolEngine::Schedule},
+      {"update", &ProtocolEngine::Update},
+      {"abort", &ProtocolEngine::Abort},
+      {"reset_prefix_cache", &ProtocolEngine::ResetPrefixCache},
+      {"pause", &ProtocolEngine::Pause},
+      {"state", &ProtocolEngine::State},
+      {"metrics", &ProtocolEngine::Metrics},
+  };
+  for (const auto& [name, handler] : kHandlers) {
+    if (op != name) continue;
+    if (scheduler_ == nullptr)
+      return Invalid(absl::StrCat("op: ", std::string(op), ", wanted configure first"));
+    JsonFields fields(name, command);
+    fields.Has("op");
+    const Seconds now = fields.Double("t", now_, now_);
+    return (this->*handler)(fields, now);
+  }
+  return Invalid(absl::StrCat("op: ", Shortened(op),
+                              ", wanted configure, add, schedule, update, abort, "
+                              "reset_prefix_cache, pause, state or metrics"));
+}
+
+absl::Status ProtocolEngine::Configure(simdjson::dom::object command) {
+  JsonFields fields("configure", command);
+  fields.Has("op");
+  const Seconds now = fields.Double("t", 0, 0);
+  const auto object = fields.Object("config");
+  if (!object && fields.ok()) return Invalid("configure.config: missing");
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  absl::StatusOr<EngineConfig> config = ParseConfig(*object, defaults_);
+  if (!config.ok()) return config.status();
+  absl::StatusOr<std::unique_ptr<Scheduler>> scheduler = Scheduler::Create(*config);
+  if (!scheduler.ok()) return InCommand("config", scheduler.status());
+
+  scheduler_ = *std::move(scheduler);
+  front_end_ = FrontEndStats();
+  metrics_ = std::make_unique<EngineMetrics>(
+      EngineMetrics::Config{.max_model_len = config->max_model_len,
+                            .num_speculative_tokens = config->num_speculative_tokens});
+  now_ = now;
+  JsonWriter(answer_).BeginObject().Key("engine").String(kEngineName).EndObject();
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::Add(JsonFields& fields, Seconds now) {
+  RequestSpec spec;
+  spec.id = fields.String("id");
+  token_pool_.clear();
+  fields.Tokens("prompt", true, token_pool_);
+  const std::size_t prompt_size = token_pool_.size();
+  fields.Tokens("stop_token_ids", false, token_pool_);
+  spec.prompt = std::span(token_pool_).first(prompt_size);
+  spec.stop_token_ids = std::span(token_pool_).subspan(prompt_size);
+  spec.max_tokens = static_cast<std::int32_t>(fields.Int("max_tokens", 1, kMostTokens));
+  spec.min_tokens = static_cast<std::int32_t>(fields.Int("min_tokens", 0, kMostTokens, 0));
+  const auto eos = fields.OptionalInt("eos", 0, kMostTokenId);
+  if (const bool ignored = fields.Bool("ignore_eos", false); eos && !ignored)
+    spec.eos_token_id = static_cast<TokenId>(*eos);
+  spec.priority = fields.Int("priority", std::numeric_limits<std::int64_t>::min(),
+                             std::numeric_limits<std::int64_t>::max(), 0);
+  spec.arrival_time = fields.Double("arrival", 0, now);
+  spec.cache_salt = fields.String("cache_salt", "");
+  spec.skip_reading_prefix_cache = fields.Bool("skip_reading_prefix_cache", false);
+  spec.repetition = ParseRepetition(fields);
+  fields.Unsupported("lora", "no LoRA");
+  fields.Unsupported("encoder_inputs", "no encoder inputs");
+  fields.Unsupported("resumable", "no streaming sessions");
+  fields.Unsupported("kv", "no connectors");
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+
+  const absl::StatusOr<RequestHandle> request = scheduler_->AddRequest(spec, now);
+  if (!request.ok()) return InCommand("add", request.status());
+  front_end_.AddRequest(*request, static_cast<std::int64_t>(spec.prompt.size()), spec.max_tokens,
+                        spec.arrival_time);
+  now_ = now;
+  answer_ = "{}";
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::Schedule(JsonFields& fields, Seconds now) {
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  const absl::StatusOr<StepPlan> plan = scheduler_->Schedule(now);
+  if (!plan.ok()) return InCommand("schedule", plan.status());
+  now_ = now;
+  WritePlan(*scheduler_, *plan, answer_);
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::ReadRows(std::string_view name, JsonFields& fields,
+                                      std::vector<TokenRow>& rows) {
+  rows.clear();
+  row_of_.clear();
+  const auto object = fields.Object(name);
+  if (!object || !fields.ok()) return absl::OkStatus();
+  for (const auto& field : *object) {
+    const std::string path = absl::StrCat("update.", std::string(name), ".", Shortened(field.key));
+    if (!row_of_.emplace(field.key, rows.size()).second) return Invalid(path + ": given twice");
+    TokenRow row{field.key, token_pool_.size(), 0};
+    if (absl::Status status = ReadTokens(path, field.value, token_pool_); !status.ok())
+      return status;
+    row.end = token_pool_.size();
+    rows.push_back(row);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::ArrangeRows(std::span<const ScheduledRequest> step) {
+  sampled_tokens_.clear();
+  sampled_offsets_.assign(1, 0);
+  std::size_t rows_used = 0;
+  for (const ScheduledRequest& entry : step) {
+    const std::string_view id = scheduler_->id(entry.request);
+    if (const auto found = row_of_.find(id); found != row_of_.end()) {
+      const TokenRow& row = sampled_rows_[found->second];
+      const std::size_t length = row.end - row.begin;
+      const std::size_t most =
+          entry.samples ? 1 + static_cast<std::size_t>(entry.num_draft_tokens) : 0;
+      if (length > most) {
+        return Invalid(absl::StrCat("update.sampled.", Shortened(id), ": ", length,
+                                    " tokens, wanted at most ", most,
+                                    entry.samples ? "" : " since its prefill is not complete"));
+      }
+      sampled_tokens_.insert(sampled_tokens_.end(),
+                             token_pool_.begin() + static_cast<std::ptrdiff_t>(row.begin),
+                             token_pool_.begin() + static_cast<std::ptrdiff_t>(row.end));
+      ++rows_used;
+    }
+    sampled_offsets_.push_back(static_cast<std::uint32_t>(sampled_tokens_.size()));
+  }
+  if (rows_used == sampled_rows_.size()) return absl::OkStatus();
+  // Some row belongs to no request of the step: find it for the message.
+  row_of_.clear();
+  for (const ScheduledRequest& entry : step) row_of_.emplace(scheduler_->id(entry.request), 0);
+  for (const TokenRow& row : sampled_rows_) {
+    if (row_of_.contains(row.id)) continue;
+    return Invalid(absl::StrCat(
+        "update.sampled.", Shortened(row.id),
+        ": a request that the oldest step did not schedule, wanted one of its requests"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
+  if (scheduler_->num_outstanding_steps() == 0)
+    return Invalid("op: update, wanted a schedule before it");
+  token_pool_.clear();
+  if (!fields.Has("sampled") && fields.ok()) return Invalid("update.sampled: missing");
+  // The look-up by id is read by ArrangeRows: sampled rows are read last.
+  if (absl::Status status = ReadRows("drafts", fields, draft_rows_); !status.ok()) return status;
+  if (absl::Status status = ReadRows("sampled", fields, sampled_rows_); !status.ok()) return status;
+  fields.Unsupported("finished_recving", "no connectors");
+  fields.Unsupported("finished_sending", "no connectors");
+  fields.Unsupported("invalid_blocks", "no connectors");
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+
+  const auto most_drafts = static_cast<std::size_t>(scheduler_->config().num_speculative_tokens);
+  for (const TokenRow& row : draft_rows_) {
+    if (row.end - row.begin <= most_drafts) continue;
+    return Invalid(absl::StrCat("update.drafts.", Shortened(row.id), ": ", row.end - row.begin,
+                                " tokens, wanted at most num_speculative_tokens ", most_drafts));
+  }
+  if (absl::Status status = ArrangeRows(scheduler_->oldest_outstanding()); !status.ok())
+    return status;
+
+  const absl::StatusOr<StepResult> result = scheduler_->Update(
+      {.sampled_offsets = sampled_offsets_, .sampled_tokens = sampled_tokens_}, now);
+  if (!result.ok()) return InCommand("update", result.status());
+  now_ = now;
+  // Before the drafts: the result's views live until the scheduler's next call.
+  WriteResult(*scheduler_, *result, answer_);
+  metrics_->RecordScheduler(result->stats);
+  if (!result->outputs.empty()) {
+    front_end_.Process(result->outputs, now, now, iteration_);
+    metrics_->RecordIteration(iteration_);
+  }
+  for (const TokenRow& row : draft_rows_) {
+    // A request that ended has no next step: its drafts mean nothing (DRAFT-1).
+    if (const auto request = scheduler_->Find(row.id)) {
+      scheduler_->SetDraftTokens(*request,
+                                 std::span(token_pool_).subspan(row.begin, row.end - row.begin));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::Abort(JsonFields& fields, Seconds now) {
+  std::vector<std::string_view> ids;
+  if (!fields.Has("ids") && fields.ok()) return Invalid("abort.ids: missing");
+  if (const auto array = fields.Array("ids"); array && fields.ok()) {
+    for (const simdjson::dom::element value : *array) {
+      std::string_view id;
+      if (value.get(id) != simdjson::SUCCESS) {
+        return Invalid(
+            absl::StrCat("abort.ids[", ids.size(), "]: ", QuoteJson(value), ", wanted a string"));
+      }
+      ids.push_back(id);
+    }
+  }
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  now_ = now;
+  for (const std::string_view id : ids) {
+    if (const auto request = scheduler_->Find(id)) front_end_.Forget(*request);
+  }
+  WriteAborted(*scheduler_, scheduler_->Abort(ids), answer_);
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::ResetPrefixCache(JsonFields& fields, Seconds now) {
+  const bool running = fields.Bool("running", false);
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  now_ = now;
+  const absl::StatusOr<bool> done = scheduler_->ResetPrefixCache(running, now);
+  if (!done.ok()) {
+    // The running requests are preempted by now, as in the reference (RST-2): this is no refusal.
+    return absl::InternalError(absl::StrCat("RuntimeError: ", done.status().message()));
+  }
+  JsonWriter(answer_).BeginObject().Key("ok").Bool(*done).EndObject();
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::Pause(JsonFields& fields, Seconds now) {
+  const std::string_view name = fields.String("state");
+  PauseState state = PauseState::kUnpaused;
+  if (name == "paused_new") {
+    state = PauseState::kPausedNew;
+  } else if (name == "paused_all") {
+    state = PauseState::kPausedAll;
+  } else if (name != "unpaused") {
+    fields.Fail("state", Shortened(name), "unpaused, paused_new or paused_all");
+  }
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  now_ = now;
+  scheduler_->SetPauseState(state);
+  answer_ = "{}";
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::State(JsonFields& fields, Seconds now) {
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  now_ = now;
+  WriteState(*scheduler_, answer_);
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::Metrics(JsonFields& fields, Seconds now) {
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  now_ = now;
+  WriteMetrics(*metrics_, answer_);
+  return absl::OkStatus();
+}
+
+}  // namespace tally

@@ -1,0 +1,93 @@
+// An engine that speaks the trace format (conformance/trace_format.md): one command in, one answer
+// out.
+//
+// It holds the scheduler, the front end's accounting and the metrics of one engine. A command is
+// read and checked as a whole before anything happens: one that is wrong is answered
+// {"error":"InvalidCommand","message":"add.max_tokens: -3, wanted ..."} and changes nothing, and
+// the engine goes on. Errors of another kind mean that the engine itself cannot go on as the
+// reference could not ("AssertionError", "ValueError", "RuntimeError"). Not thread-safe.
+#ifndef TALLY_ENGINE_PROTOCOL_PROTOCOL_ENGINE_H_
+#define TALLY_ENGINE_PROTOCOL_PROTOCOL_ENGINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "engine/accounting/engine_metrics.h"
+#include "engine/accounting/front_end_stats.h"
+#include "engine/core/scheduler.h"
+#include "engine/protocol/json_fields.h"
+#include "simdjson.h"
+
+namespace tally {
+
+// Longer commands are refused; memory for one of them is all that input can take.
+inline constexpr std::size_t kMaxCommandBytes = std::size_t{16} << 20;
+
+class ProtocolEngine {
+ public:
+  // `defaults` gives what a `configure` does not say: behaviour, hash algorithm, seed.
+  explicit ProtocolEngine(const EngineConfig& defaults = {});
+
+  // Answers one command, a JSON object. The answer is one JSON object without a line end; it lives
+  // until the next call.
+  std::string_view Answer(std::string_view command);
+
+  // The answer for a command whose text could not be taken in at all.
+  std::string_view Refuse(std::string_view message);
+
+  // Null before the first `configure`.
+  const Scheduler* scheduler() const { return scheduler_.get(); }
+
+ private:
+  // Rows of a map from request ids to tokens, as they came: token_pool_[begin .. end).
+  struct TokenRow {
+    std::string_view id;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+
+  absl::Status Execute(std::string_view command);
+  absl::Status Configure(simdjson::dom::object command);
+  absl::Status Add(JsonFields& fields, Seconds now);
+  absl::Status Schedule(JsonFields& fields, Seconds now);
+  absl::Status Update(JsonFields& fields, Seconds now);
+  absl::Status Abort(JsonFields& fields, Seconds now);
+  absl::Status ResetPrefixCache(JsonFields& fields, Seconds now);
+  absl::Status Pause(JsonFields& fields, Seconds now);
+  absl::Status State(JsonFields& fields, Seconds now);
+  absl::Status Metrics(JsonFields& fields, Seconds now);
+
+  // Reads one map of token rows; repeated ids are refused.
+  absl::Status ReadRows(std::string_view name, JsonFields& fields, std::vector<TokenRow>& rows);
+  // Checks rows against the oldest step and brings the sampled ones into its order.
+  absl::Status ArrangeRows(std::span<const ScheduledRequest> step);
+
+  EngineConfig defaults_;
+  std::unique_ptr<Scheduler> scheduler_;
+  FrontEndStats front_end_;
+  std::unique_ptr<EngineMetrics> metrics_;
+  IterationStats iteration_;
+  Seconds now_ = 0;
+
+  // Memory of the calls.
+  simdjson::dom::parser parser_;
+  std::string input_;
+  std::string answer_;
+  std::vector<TokenId> token_pool_;
+  std::vector<TokenRow> sampled_rows_;
+  std::vector<TokenRow> draft_rows_;
+  absl::flat_hash_map<std::string_view, std::size_t> row_of_;
+  std::vector<TokenId> sampled_tokens_;
+  std::vector<std::uint32_t> sampled_offsets_;
+};
+
+}  // namespace tally
+
+#endif  // TALLY_ENGINE_PROTOCOL_PROTOCOL_ENGINE_H_
