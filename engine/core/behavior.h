@@ -26,6 +26,11 @@ struct Behavior {
   // False: such a request gets none.
   bool negative_schedules = false;
 
+  // scheduler.md BUG-19: a step computes positions below max_model_len - 1 only, so that no token is sampled past the limit. That
+  // cuts known tokens too: a prompt of max_model_len tokens that is prefilled in chunks never gets its last one. False: known tokens
+  // are always computed, drafts are cut.
+  bool length_clamp_cuts_known_tokens = false;
+
   // scheduler.md BUG-7, CHG-15: under the priority policy a victim that stood before the request which
   // needs a block, but was not scheduled in this step, shifts the list so that one request is passed over.
   bool unscheduled_victim_skips_a_request = false;
@@ -43,15 +48,26 @@ struct Behavior {
   // it. False: AddRequest refuses it with a status that says why.
   bool queues_impossible_requests = false;
 
+  // kv_cache.md DEF-2, CHG-4: the bound on what a window can hold is applied to the test of each step too, which then passes
+  // without room: upstream raises ValueError in the middle of an allocation. False: the bound serves admission only.
+  bool window_cap_in_step_test = false;
+
+  // kv_cache.md DEF-1, CHG-3: each group adopts its hits and takes blocks for external tokens before the next group does,
+  // and may take that one's hits. False: all groups hold on to their hits first.
+  bool adopts_group_by_group = false;
+
   static constexpr Behavior Corrected() { return {}; }
   static constexpr Behavior Vllm0_20() {
     return {.prefill_stats_overwritten_after_preemption = true,
             .min_tokens_hides_length_limits = true,
             .negative_schedules = true,
+            .length_clamp_cuts_known_tokens = true,
             .unscheduled_victim_skips_a_request = true,
             .queries_counted_per_attempt = true,
             .self_preemption_ends_priority_pass = true,
-            .queues_impossible_requests = true};
+            .queues_impossible_requests = true,
+            .window_cap_in_step_test = true,
+            .adopts_group_by_group = true};
   }
 };
 

@@ -56,6 +56,7 @@ TEST(BehaviorTest, PrefillStatsOverwrittenAfterPreemption) {
 TEST(BehaviorTest, MinTokensHidesLengthLimits) {
   const auto outputs = [](bool faithful) {
     EngineConfig config = With(20, &Behavior::min_tokens_hides_length_limits, faithful);
+    config.behavior.length_clamp_cuts_known_tokens = true;
     config.max_model_len = 32;
     SchedulerHarness t(config);
     EXPECT_TRUE(t.Add("a", Prompt(10, 30), 20, {.min_tokens = 10}).ok());
@@ -71,6 +72,7 @@ TEST(BehaviorTest, MinTokensHidesLengthLimits) {
 // scheduler.md BUG-3: a prompt of exactly max_model_len tokens, two plans before the first update.
 TEST(BehaviorTest, NegativeSchedules) {
   EngineConfig config = With(20, &Behavior::negative_schedules, true);
+  config.behavior.length_clamp_cuts_known_tokens = true;
   config.async_scheduling = true;
   config.max_model_len = 32;
   SchedulerHarness faithful(config);
@@ -85,6 +87,22 @@ TEST(BehaviorTest, NegativeSchedules) {
   EXPECT_THAT(right.Schedule().requests, IsEmpty());
   EXPECT_EQ(right.Update()[0].finish, FinishReason::kLength);
   right.Update();
+}
+
+// scheduler.md BUG-19, seen with sampling requests too: the last chunk of a prompt of max_model_len tokens.
+TEST(BehaviorTest, LengthClampCutsKnownTokens) {
+  const auto outputs = [](bool faithful) {
+    EngineConfig config = With(20, &Behavior::length_clamp_cuts_known_tokens, faithful);
+    config.max_model_len = 32;
+    config.max_num_batched_tokens = 16;
+    SchedulerHarness t(config);
+    EXPECT_TRUE(t.Add("a", Prompt(10, 32), 4).ok());
+    for (int i = 0; i < 10; ++i) t.Step();
+    return t.outputs();
+  };
+  EXPECT_THAT(outputs(true), IsEmpty());  // 31 of 32 tokens computed, for ever
+  ASSERT_EQ(outputs(false).size(), 1U);
+  EXPECT_EQ(outputs(false).at("a").back().finish, FinishReason::kLength);
 }
 
 // scheduler.md BUG-7: running = [a (least urgent, in flight), b, c]; b needs a block and takes a's.

@@ -13,7 +13,7 @@ namespace tally {
 enum class SchedulingPolicy : std::uint8_t { kFcfs, kPriority };
 
 struct EngineConfig {
-  // The KV cache; its max_model_len, max_num_batched_tokens and use_eagle are filled in from the fields below.
+  // The KV cache; the limits and faults at its end are filled in from the fields below.
   KvCacheConfig kv;
 
   std::int32_t max_num_seqs = 128;             // running requests at most

@@ -17,15 +17,20 @@ EngineConfig Completed(EngineConfig config) {
   config.kv.max_model_len = config.max_model_len;
   config.kv.max_num_batched_tokens = config.max_num_batched_tokens;
   config.kv.use_eagle = config.use_eagle;
+  config.kv.window_cap_in_step_test = config.behavior.window_cap_in_step_test;
+  config.kv.adopts_group_by_group = config.behavior.adopts_group_by_group;
   return config;
 }
 
-// The longest sequence, of at most `most` tokens, that an empty pool holds.
-std::int32_t LongestSequence(const KvCacheManager& kv, std::int32_t most) {
+// The longest sequence, of at most max_model_len tokens, that can go on in a pool of its own: drafts and look-ahead
+// slots take room behind it.
+std::int32_t LongestSequence(const KvCacheManager& kv, const EngineConfig& config) {
+  const std::int32_t behind = config.num_speculative_tokens * (config.use_eagle ? 2 : 1);
   std::int32_t fits = 0;
+  std::int32_t most = config.max_model_len;
   while (fits < most) {
     const std::int32_t tried = fits + (most - fits + 1) / 2;
-    if (kv.FitsEmptyPool(tried)) {
+    if (kv.FitsEmptyPool(std::min(tried + behind, config.max_model_len))) {
       fits = tried;
     } else {
       most = tried - 1;
@@ -54,7 +59,7 @@ Scheduler::Scheduler(const EngineConfig& config)
       skipped_(config.policy, requests_),
       skipped_this_pass_(config.policy, requests_),
       length_limit_(config.behavior.queues_impossible_requests ? config.max_model_len
-                                                               : LongestSequence(kv_, config.max_model_len)),
+                                                               : LongestSequence(kv_, config)),
       common_prefix_blocks_(kv_.num_groups()),
       accepted_per_position_(static_cast<std::size_t>(config.num_speculative_tokens)) {}
 

@@ -82,7 +82,9 @@ std::int32_t Scheduler::TokensForRunning(const RequestState& state) const {
   std::int32_t tokens = state.num_tokens + state.num_draft_tokens + placeholders - state.num_computed_tokens;
   if (config_.long_prefill_token_threshold > 0) tokens = std::min(tokens, config_.long_prefill_token_threshold);
   tokens = std::min(tokens, token_budget_);
-  tokens = std::min(tokens, config_.max_model_len - 1 - state.num_computed_tokens);
+  std::int32_t end = config_.max_model_len - 1;
+  if (!config_.behavior.length_clamp_cuts_known_tokens) end = std::max(end, state.num_tokens);
+  tokens = std::min(tokens, end - state.num_computed_tokens);
   return config_.behavior.negative_schedules ? tokens : std::max(tokens, 0);
 }
 

@@ -32,10 +32,10 @@ bool AttentionGroup::FindInAll(const BlockHash& hash, std::span<AttentionGroup* 
 }
 
 std::int32_t AttentionGroup::BlocksNeeded(RequestHandle request, std::int32_t tokens, std::span<const BlockId> hits,
-                                          std::int32_t total_computed) const {
+                                          std::int32_t total_computed, std::int32_t most_blocks) const {
   const State& state = At(request);
   const auto length = static_cast<std::int32_t>(state.table.length);
-  const std::int32_t required = std::min(CeilDiv(tokens, block_size()), BlockCap());
+  const std::int32_t required = std::min(CeilDiv(tokens, block_size()), most_blocks);
   if (state.num_cached_blocks != kNotCounted) {
     TALLY_CHECK(hits.empty(), "a request that holds blocks has %zu hits", hits.size());
     return std::max(required - length, 0);
@@ -57,32 +57,24 @@ bool AttentionGroup::AppendFresh(State& state, std::int32_t count) {
   return true;
 }
 
-bool AttentionGroup::Adopt(RequestHandle request, std::span<const BlockId> hits, std::int32_t local,
-                           std::int32_t external) {
+void AttentionGroup::AdoptHits(RequestHandle request, std::span<const BlockId> hits, std::int32_t total) {
   State& state = At(request);
   if (state.num_cached_blocks != kNotCounted) {
     TALLY_CHECK(hits.empty(), "a request that holds blocks adopts %zu more", hits.size());
-    return true;
+    return;
   }
   TALLY_CHECK(state.table.length == 0, "a table of %u blocks adopts a prefix", state.table.length);
-  const std::int32_t total = local + external;
-  const std::int32_t skipped_tokens = SkippedTokens(total);
-  const std::int32_t skipped_blocks = skipped_tokens / block_size();
-  if (skipped_blocks > 0) {
-    hits = hits.subspan(std::min(hits.size(), static_cast<std::size_t>(skipped_blocks)));
-    external = std::min(total - skipped_tokens, external);
-  }
+  const auto skipped_blocks = static_cast<std::size_t>(SkippedTokens(total) / block_size());
+  hits = hits.subspan(std::min(hits.size(), skipped_blocks));
   pool_.Touch(hits);
-  const std::size_t length = static_cast<std::size_t>(skipped_blocks) + hits.size();
+  const std::size_t length = skipped_blocks + hits.size();
   if (length > 0) {
     ++num_owners_;
     std::span<BlockId> table = tables_.Extend(state.table, static_cast<std::uint32_t>(length));
-    std::fill_n(table.begin(), skipped_blocks, kNullBlock);
-    std::copy(hits.begin(), hits.end(), table.begin() + skipped_blocks);
+    std::fill(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(skipped_blocks), kNullBlock);
+    std::copy(hits.begin(), hits.end(), table.begin() + static_cast<std::ptrdiff_t>(skipped_blocks));
   }
   state.num_cached_blocks = static_cast<std::int32_t>(length);
-  if (external > 0) return AppendFresh(state, CeilDiv(total, block_size()) - static_cast<std::int32_t>(length));
-  return true;
 }
 
 bool AttentionGroup::GrowTo(RequestHandle request, std::int32_t tokens) {

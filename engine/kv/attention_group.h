@@ -33,6 +33,7 @@ struct HitQuery {
 class AttentionGroup {
  public:
   static constexpr std::int32_t kNotCounted = -1;
+  static constexpr std::int32_t kNoCap = std::numeric_limits<std::int32_t>::max();
 
   AttentionGroup(const KvGroupSpec& spec, std::uint32_t index, BlockPool& pool, BlockTableStore& tables)
       : spec_(spec), index_(index), pool_(pool), tables_(tables) {}
@@ -58,7 +59,7 @@ class AttentionGroup {
   // Tokens at the front of a sequence with `computed` tokens that no later token reads (0 for full attention).
   virtual std::int32_t SkippedTokens(std::int32_t computed) const = 0;
   // Bound on the blocks that one request is thought to need, GRP-23.
-  virtual std::int32_t BlockCap() const { return std::numeric_limits<std::int32_t>::max(); }
+  virtual std::int32_t BlockCap() const { return kNoCap; }
   // Finds the longest hit that all groups of `joint` (equal specs, this one among them) hold; writes the blocks of each
   // into `hits[i]`, null blocks where the kind needs none. All lists have the same length.
   virtual void FindLongestHit(const HitQuery& query, std::span<AttentionGroup* const> joint,
@@ -67,15 +68,15 @@ class AttentionGroup {
   virtual std::int32_t CommonPrefixBlocks(RequestHandle) { return 0; }
 
   // Free blocks that the request would use up to hold `tokens` tokens, cached blocks that it would revive included
-  // (MGR-32). `hits` is empty for a request that holds blocks already. O(hits).
+  // (MGR-32), thought to be `most_blocks` at most. `hits` is empty for a request that holds blocks already. O(hits).
   std::int32_t BlocksNeeded(RequestHandle request, std::int32_t tokens, std::span<const BlockId> hits,
-                            std::int32_t total_computed) const;
+                            std::int32_t total_computed, std::int32_t most_blocks) const;
 
-  // Starts a request's table with its hits and room for `external` tokens behind `local` computed ones (MGR-30).
-  // False when the pool ran out in between, which only the cap of GRP-23 makes possible (DEF-2).
-  bool Adopt(RequestHandle request, std::span<const BlockId> hits, std::int32_t local, std::int32_t external);
-
-  // Lengthens the table to hold `tokens` tokens (MGR-31). False as in Adopt.
+  // Starts a request's table with its hits (MGR-30); `total` tokens will be computed, external ones included. Nothing
+  // happens for a request that holds blocks.
+  void AdoptHits(RequestHandle request, std::span<const BlockId> hits, std::int32_t total);
+  // Lengthens the table to hold `tokens` tokens (MGR-31). False when the pool ran out, which only the cap of GRP-23 makes
+  // possible (DEF-2).
   bool GrowTo(RequestHandle request, std::int32_t tokens);
 
   // Registers the blocks that `tokens` tokens fill (MGR-34). `hashes` are at this group's block size.

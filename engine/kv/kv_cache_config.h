@@ -37,6 +37,10 @@ struct KvCacheConfig {
   std::int32_t max_num_batched_tokens = 0;
   // The drafter is of the EAGLE kind: the last matched block is computed again (GRP-6).
   bool use_eagle = false;
+
+  // Faults of the reference engine, kept where its decisions are to be reproduced; see Behavior.
+  bool window_cap_in_step_test = false;  // DEF-2
+  bool adopts_group_by_group = false;    // DEF-1
 };
 
 }  // namespace tally

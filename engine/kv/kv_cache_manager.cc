@@ -91,7 +91,7 @@ bool KvCacheManager::FitsWholeSequence(RequestHandle request, std::int32_t known
   const std::int32_t full = std::min(known, config_.max_model_len);
   std::int64_t needed = 0;
   for (std::uint32_t g = 0; g < num_groups(); ++g) {
-    needed += groups_[g]->BlocksNeeded(request, full, HitBlocks(&hit, g), total);
+    needed += groups_[g]->BlocksNeeded(request, full, HitBlocks(&hit, g), total, groups_[g]->BlockCap());
   }
   return needed <= pool_.num_free();
 }
@@ -113,15 +113,24 @@ AllocationResult KvCacheManager::Allocate(RequestHandle request, const Allocatio
   for (const auto& group : groups_) group->RemoveSkipped(request, total);
   std::int64_t needed = 0;
   for (std::uint32_t g = 0; g < num_groups(); ++g) {
-    needed += groups_[g]->BlocksNeeded(request, slots, HitBlocks(args.hit, g), local + args.external);
+    const std::int32_t most = config_.window_cap_in_step_test ? groups_[g]->BlockCap() : AttentionGroup::kNoCap;
+    needed += groups_[g]->BlocksNeeded(request, slots, HitBlocks(args.hit, g), local + args.external, most);
   }
   if (needed > pool_.num_free()) {
     UpdateLimits(request);
     return AllocationResult::kNoSpace;
   }
   if (hit_tokens > 0 || args.external > 0) {
+    // All groups hold on to their hits before any takes fresh blocks, which might be another's hits.
+    const std::int32_t adopted = local + args.external;
     for (std::uint32_t g = 0; g < num_groups(); ++g) {
-      if (!groups_[g]->Adopt(request, HitBlocks(args.hit, g), local, args.external)) return AllocationResult::kPoolExhausted;
+      groups_[g]->AdoptHits(request, HitBlocks(args.hit, g), adopted);
+      if (config_.adopts_group_by_group && args.external > 0 && !groups_[g]->GrowTo(request, adopted)) {
+        return AllocationResult::kPoolExhausted;
+      }
+    }
+    for (std::uint32_t g = 0; args.external > 0 && g < num_groups(); ++g) {
+      if (!groups_[g]->GrowTo(request, adopted)) return AllocationResult::kPoolExhausted;
     }
   }
   for (std::uint32_t g = 0; g < num_groups(); ++g) {

@@ -18,7 +18,7 @@ using testing::IsEmpty;
 class KvCacheManagerTest : public testing::Test {
  protected:
   void Make(std::uint32_t num_blocks, std::vector<KvGroupSpec> groups = {}, std::int32_t budget = 8,
-            bool caching = true, bool eagle = false) {
+            bool caching = true, bool eagle = false, bool faithful = false) {
     KvCacheConfig config;
     config.block_size = 4;
     config.num_blocks = num_blocks;
@@ -27,6 +27,7 @@ class KvCacheManagerTest : public testing::Test {
     config.max_model_len = 4096;
     config.max_num_batched_tokens = budget;
     config.use_eagle = eagle;
+    config.window_cap_in_step_test = config.adopts_group_by_group = faithful;
     ASSERT_TRUE(KvCacheManager::Validate(config).ok()) << KvCacheManager::Validate(config);
     kv_ = std::make_unique<KvCacheManager>(config);
     hasher_ = std::make_unique<BlockHasher>(HashAlgorithm::kXxh3, 4);
@@ -87,7 +88,7 @@ class KvCacheManagerTest : public testing::Test {
   bool Allocate(Fake& fake, const AllocationRequest& wanted) {
     first_new_.assign(kv_->num_groups(), 0);
     const AllocationResult result = kv_->Allocate(fake.handle, wanted, fake.chain.hashes, first_new_);
-    EXPECT_NE(result, AllocationResult::kPoolExhausted);
+    exhausted_ = result == AllocationResult::kPoolExhausted;
     std::vector<RequestHandle> handles;
     for (const auto& [name, request] : requests_) handles.push_back(request.handle);
     kv_->CheckInvariants(handles);
@@ -130,6 +131,7 @@ class KvCacheManagerTest : public testing::Test {
   std::map<std::string, Fake> requests_;
   PrefixHit hit_;
   std::vector<std::uint32_t> first_new_;
+  bool exhausted_ = false;
 };
 
 TEST_F(KvCacheManagerTest, Ex1AllocateFreeReallocate) {
@@ -385,6 +387,51 @@ TEST_F(KvCacheManagerTest, Ex14HitsAreAlignedToTheLargestBlock) {
   EXPECT_EQ(HitOf(Join(Tokens(100, 30), Tokens(900, 1))), 24);
   EXPECT_THAT(HitBlocks(0), ElementsAre(1, 2, 3));
   EXPECT_THAT(HitBlocks(1), ElementsAre(0, 0, 0, 0, 9, 10));
+}
+
+// kv_cache.md DEF-1: one group's external blocks are another group's hits.
+TEST_F(KvCacheManagerTest, Ex15AGroupMayTakeAnothersHitsUnlessAllHoldOnToThemFirst) {
+  for (const bool faithful : {true, false}) {
+    Make(17, {Full(), Window(8)}, 8, true, false, faithful);
+    Add("a", Tokens(100, 24));
+    Add("y", Tokens(200, 8));
+    Add("b", Join(Tokens(100, 8), Tokens(300, 5)));
+    ASSERT_TRUE(Admit("a", 8));
+    ASSERT_TRUE(Admit("y"));
+    ASSERT_TRUE(Step("a", 8));
+    ASSERT_TRUE(Step("a", 8));
+    EXPECT_THAT(Table("a", 1), ElementsAre(0, 0, 11, 12, 15, 16));
+    Free("y");
+    EXPECT_THAT(FreeQueue(), ElementsAre(4, 3, 6, 5, 8, 7));
+    ASSERT_TRUE(Admit("b", 1, 4));
+    if (faithful) {
+      EXPECT_THAT(Table("b", 0), ElementsAre(1, 2, 4, 6));
+      EXPECT_THAT(Table("b", 1), ElementsAre(0, 4, 3, 5));  // block 4 twice
+    } else {
+      EXPECT_THAT(Table("b", 0), ElementsAre(1, 2, 3, 5));
+      EXPECT_THAT(Table("b", 1), ElementsAre(0, 4, 6, 8));
+    }
+  }
+}
+
+// kv_cache.md DEF-2: the cap lets a step pass its test without room.
+TEST_F(KvCacheManagerTest, Ex16TheCapOfAWindowEndsAStepInTheMiddleUnlessItServesAdmissionOnly) {
+  for (const bool faithful : {true, false}) {
+    Make(6, {Window(8)}, 4, true, false, faithful);
+    Fake& a = Add("a", Tokens(100, 12));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(i == 0 ? Admit("a", 4) : Step("a", 4));
+    for (int i = 0; i < 4; ++i) {
+      a.tokens.push_back(500 + i);
+      ASSERT_TRUE(Step("a", 1));
+    }
+    EXPECT_THAT(Table("a"), ElementsAre(0, 0, 3, 4));
+    EXPECT_THAT(FreeQueue(), ElementsAre(5, 1, 2));
+    Add("z", Tokens(300, 10));
+    ASSERT_TRUE(Admit("z"));
+    a.tokens.push_back(504);
+    EXPECT_FALSE(Step("a", 1));
+    EXPECT_EQ(exhausted_, faithful);
+  }
 }
 
 TEST_F(KvCacheManagerTest, Ex17ExternalTokensGetBlocksAndAreRegisteredAtOnceOrLater) {
