@@ -54,7 +54,8 @@ class LatencyHistogram {
   static constexpr std::uint64_t Scale(double value) {
     return std::bit_cast<std::uint64_t>(value) >> kShift;
   }
-  static constexpr std::size_t kNumBuckets = 2 + Scale(kMost) - Scale(kLeast);
+  // 63 powers of two, and one bucket at either end.
+  static constexpr std::size_t kNumBuckets = 2 + (63 << kMantissaBits);
 
   static std::size_t BucketOf(double value) {
     if (value < kLeast) return 0;
