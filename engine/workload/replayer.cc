@@ -224,8 +224,7 @@ std::optional<std::string> Replayer::ReasonToReject(const WorkloadRequest& reque
   const std::int64_t tokens =
       static_cast<std::int64_t>(request.num_prompt_tokens) + request.num_output_tokens;
   if (tokens > config_.engine.max_model_len) return "longer than max_model_len";
-  // The KV of the last token is never computed.
-  if (!scheduler_.kv().FitsEmptyPool(static_cast<std::int32_t>(tokens - 1))) {
+  if (!scheduler_.kv().FitsEmptyPool(static_cast<std::int32_t>(tokens))) {
     return "longer than the whole KV cache";
   }
   return std::nullopt;
