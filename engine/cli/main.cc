@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "engine/cli/command.h"
+#include "engine/cli/engine_command.h"
 #include "engine/cli/replay_command.h"
 
 int main(int argc, char** argv) {
@@ -14,6 +15,7 @@ int main(int argc, char** argv) {
 
   tally::CommandRunner run;
   tally::AddReplayCommand(app, run);
+  tally::AddEngineCommand(app, run);
 
   try {
     app.parse(argc, argv);

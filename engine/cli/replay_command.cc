@@ -8,10 +8,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 
 #include "absl/status/status.h"
@@ -38,7 +36,7 @@ struct Arguments {
   std::optional<std::int32_t> concurrency;
   std::uint64_t seed = 0;
   ReplaySettings settings;
-  // Flags that turn something off or on whatever the file says.
+  // Flags that turn something off, whatever the configuration file says.
   bool no_prefix_caching = false;
   bool no_chunked_prefill = false;
   bool no_async_scheduling = false;
@@ -63,14 +61,19 @@ int Fail(const absl::Status& status, int code) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file.is_open()) text << file.rdbuf();
-  if (!file.is_open() || file.bad() || text.fail()) {
-    return absl::NotFoundError(
-        fmt::format("{}: {}", path, errno != 0 ? std::strerror(errno) : "can't be read"));
+  errno = 0;
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  std::string text;
+  char chunk[4096];
+  std::size_t count = 0;
+  while (file != nullptr && (count = std::fread(chunk, 1, sizeof(chunk), file)) > 0) {
+    text.append(chunk, count);
   }
-  return text.str();
+  const bool failed = file == nullptr || std::ferror(file) != 0;
+  const int error = errno;
+  if (file != nullptr) std::fclose(file);
+  if (failed) return absl::NotFoundError(fmt::format("{}: {}", path, std::strerror(error)));
+  return text;
 }
 
 // A full disk shows at the latest when the file is closed.
@@ -164,10 +167,11 @@ int RunReplay(const Arguments& arguments) {
                                             : arguments.file;
   if (file != nullptr) report->bad_row_examples = file->bad_rows();
 
-  fmt::print("{}", FormatReplayReport(*report, *config));
-  fmt::print("  {:<30} {:>16}\n", "peak memory",
-             fmt::format("{:.0f} MiB", PeakMemoryBytes() / (1 << 20)));
-  if (std::fflush(stdout) != 0) {
+  const std::string table =
+      FormatReplayReport(*report, *config) +
+      fmt::format("  {:<30} {:>16}\n", "peak memory",
+                  fmt::format("{:.0f} MiB", PeakMemoryBytes() / (1 << 20)));
+  if (std::fputs(table.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
     return Fail(absl::UnavailableError(
                     fmt::format("standard output: can't be written: {}", std::strerror(errno))),
                 kExitFailure);
@@ -225,7 +229,6 @@ void AddReplayCommand(CLI::App& app, CommandRunner& run) {
   command->add_option("--gpu-memory-utilization", s.gpu_memory_utilization, "Above 0, up to 1")
       ->check(CLI::Range(1e-3, 1.0))
       ->group("Engine");
-  const CLI::Range tokens(1, 1 << 29);
   command->add_option("--num-blocks", s.num_blocks, "KV blocks, the null block included")
       ->check(CLI::Range(2, 1 << 29))
       ->group("Engine");
@@ -236,7 +239,7 @@ void AddReplayCommand(CLI::App& app, CommandRunner& run) {
       ->check(CLI::Range(1, 1 << 20))
       ->group("Engine");
   command->add_option("--max-num-batched-tokens", s.max_num_batched_tokens, "Tokens a step")
-      ->check(tokens)
+      ->check(CLI::Range(1, 1 << 29))
       ->group("Engine");
   command->add_option("--max-model-len", s.max_model_len, "Tokens of a sequence")
       ->check(CLI::Range(2, 1 << 29))
@@ -252,9 +255,14 @@ void AddReplayCommand(CLI::App& app, CommandRunner& run) {
   command->add_option("--behavior", s.behavior, "corrected or vllm_0_20")
       ->check(CLI::IsMember({"corrected", "vllm_0_20"}))
       ->group("Engine");
-  command->add_flag("--no-prefix-caching", a.no_prefix_caching)->group("Engine");
-  command->add_flag("--no-chunked-prefill", a.no_chunked_prefill)->group("Engine");
-  command->add_flag("--no-async-scheduling", a.no_async_scheduling)->group("Engine");
+  command->add_flag("--no-prefix-caching", a.no_prefix_caching, "Compute every prompt in full")
+      ->group("Engine");
+  command->add_flag("--no-chunked-prefill", a.no_chunked_prefill, "A prompt in one step")
+      ->group("Engine");
+  command
+      ->add_flag("--no-async-scheduling", a.no_async_scheduling,
+                 "Plan a step when the one before has ended")
+      ->group("Engine");
 
   command->callback([&run, arguments] { run = [arguments] { return RunReplay(*arguments); }; });
 }

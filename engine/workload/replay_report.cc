@@ -21,13 +21,17 @@ std::string Count(std::int64_t value) {
   return digits;
 }
 
-// A duration with the unit that suits it.
+// A duration with the unit that suits it, to three digits: percentiles are no more precise.
 std::string Time(Seconds value) {
+  const auto show = [](double number, std::string_view unit) {
+    const int decimals = number < 10 ? 2 : number < 100 ? 1 : 0;
+    return fmt::format("{:.{}f} {}", number, decimals, unit);
+  };
   if (value == 0) return "0 s";
-  if (value < 1e-6) return fmt::format("{:.0f} ns", value * 1e9);
-  if (value < 1e-3) return fmt::format("{:.2f} us", value * 1e6);
-  if (value < 1) return fmt::format("{:.2f} ms", value * 1e3);
-  return fmt::format("{:.2f} s", value);
+  if (value < 1e-6) return show(value * 1e9, "ns");
+  if (value < 1e-3) return show(value * 1e6, "us");
+  if (value < 1) return show(value * 1e3, "ms");
+  return show(value, "s");
 }
 
 class Table {

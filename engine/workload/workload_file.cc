@@ -48,13 +48,13 @@ std::unique_ptr<RowFormat> FormatOfLine(std::string_view line, const FormatOptio
 
 absl::StatusOr<std::unique_ptr<WorkloadFile>> WorkloadFile::Open(
     const std::string& path, const WorkloadFileOptions& options) {
-  absl::StatusOr<std::unique_ptr<LineReader>> reader = LineReader::Open(path);
-  if (!reader.ok()) return reader.status();
+  absl::StatusOr<std::unique_ptr<TextFile>> file = TextFile::Open(path);
+  if (!file.ok()) return file.status();
   std::unique_ptr<RowFormat> format;
   std::string first;
   for (std::size_t i = 0; i < kLinesToLookAt && format == nullptr; ++i) {
     std::string_view line;
-    const absl::StatusOr<bool> found = (*reader)->Peek(i, line);
+    const absl::StatusOr<bool> found = (*file)->Peek(i, line);
     if (!found.ok()) return found.status();
     if (!*found) break;
     if (first.empty() && !IsBlank(line)) first = line;
@@ -65,21 +65,21 @@ absl::StatusOr<std::unique_ptr<WorkloadFile>> WorkloadFile::Open(
                                                   Excerpt(first), kKnownFormats));
   }
   return std::unique_ptr<WorkloadFile>(
-      new WorkloadFile(*std::move(reader), std::move(format), options));
+      new WorkloadFile(*std::move(file), std::move(format), options));
 }
 
 absl::StatusOr<bool> WorkloadFile::Next(WorkloadRequest& request) {
   while (!ended_) {
     std::string_view line;
-    const absl::StatusOr<bool> read = reader_->Next(line);
+    const absl::StatusOr<bool> read = file_->Next(line);
     if (!read.ok() || !*read) {
       ended_ = true;
       return read;
     }
-    if (reader_->line_number() == 1 && line.substr(0, 3) == "\xEF\xBB\xBF") line.remove_prefix(3);
+    if (file_->line_number() == 1 && line.substr(0, 3) == "\xEF\xBB\xBF") line.remove_prefix(3);
     if (IsBlank(line)) continue;
     request = WorkloadRequest();
-    request.row = reader_->line_number();
+    request.row = file_->line_number();
     RowFormat::Outcome outcome = format_->Parse(line, request);
     if (outcome.is_request && request.arrival < latest_arrival_) {
       outcome.error = RowError{1, fmt::format("arrives at {} s, wanted no time before the row "
@@ -88,7 +88,7 @@ absl::StatusOr<bool> WorkloadFile::Next(WorkloadRequest& request) {
     }
     if (outcome.error.has_value()) {
       ++num_bad_rows_;
-      std::string message = fmt::format("{}:{}:{}: {}", reader_->path(), reader_->line_number(),
+      std::string message = fmt::format("{}:{}:{}: {}", file_->path(), file_->line_number(),
                                         outcome.error->column, outcome.error->message);
       if (!options_.skip_bad_rows) {
         ended_ = true;

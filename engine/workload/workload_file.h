@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/workload/line_reader.h"
+#include "engine/workload/text_file.h"
 #include "engine/workload/row_format.h"
 #include "engine/workload/workload.h"
 
@@ -27,7 +27,7 @@ class WorkloadFile : public WorkloadSource {
   static constexpr std::size_t kMaxKeptErrors = 10;
 
   // Opens the file and finds its format by its first lines; an empty file is a workload without
-  // requests. InvalidArgument when no format fits, or as LineReader::Open.
+  // requests. InvalidArgument when no format fits, or as TextFile::Open.
   static absl::StatusOr<std::unique_ptr<WorkloadFile>> Open(const std::string& path,
                                                             const WorkloadFileOptions& options);
 
@@ -36,17 +36,17 @@ class WorkloadFile : public WorkloadSource {
   bool has_prefixes() const override { return format_ != nullptr && format_->has_prefixes(); }
   absl::StatusOr<bool> Next(WorkloadRequest& request) override;
   std::int64_t num_bad_rows() const override { return num_bad_rows_; }
-  double fraction_read() const override { return reader_->fraction_read(); }
+  double fraction_read() const override { return file_->fraction_read(); }
 
   // The messages of the first broken rows that were passed over.
   const std::vector<std::string>& bad_rows() const { return bad_rows_; }
 
  private:
-  WorkloadFile(std::unique_ptr<LineReader> reader, std::unique_ptr<RowFormat> format,
+  WorkloadFile(std::unique_ptr<TextFile> file, std::unique_ptr<RowFormat> format,
                const WorkloadFileOptions& options)
-      : reader_(std::move(reader)), format_(std::move(format)), options_(options) {}
+      : file_(std::move(file)), format_(std::move(format)), options_(options) {}
 
-  std::unique_ptr<LineReader> reader_;
+  std::unique_ptr<TextFile> file_;
   std::unique_ptr<RowFormat> format_;  // null for an empty file
   const WorkloadFileOptions options_;
   bool ended_ = false;

@@ -1,4 +1,4 @@
-#include "engine/workload/line_reader.h"
+#include "engine/workload/text_file.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ absl::Status OpenError(const std::string& path, int error) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LineReader>> LineReader::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<TextFile>> TextFile::Open(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return OpenError(path, errno);
   if (S_ISDIR(info.st_mode)) {
@@ -32,12 +32,12 @@ absl::StatusOr<std::unique_ptr<LineReader>> LineReader::Open(const std::string& 
   const gzFile file = gzopen(path.c_str(), "rb");
   if (file == nullptr) return OpenError(path, errno == 0 ? ENOMEM : errno);
   gzbuffer(file, kChunkBytes);
-  return std::unique_ptr<LineReader>(new LineReader(path, file, info.st_size));
+  return std::unique_ptr<TextFile>(new TextFile(path, file, info.st_size));
 }
 
-LineReader::~LineReader() { gzclose(file_); }
+TextFile::~TextFile() { gzclose(file_); }
 
-absl::StatusOr<bool> LineReader::Next(std::string_view& line) {
+absl::StatusOr<bool> TextFile::Next(std::string_view& line) {
   if (!peeked_.empty()) {
     line_ = std::move(peeked_.front());
     peeked_.pop_front();
@@ -50,7 +50,7 @@ absl::StatusOr<bool> LineReader::Next(std::string_view& line) {
   return true;
 }
 
-absl::StatusOr<bool> LineReader::Peek(std::size_t ahead, std::string_view& line) {
+absl::StatusOr<bool> TextFile::Peek(std::size_t ahead, std::string_view& line) {
   while (peeked_.size() <= ahead) {
     std::string next;
     const absl::StatusOr<bool> read = Read(next);
@@ -61,7 +61,7 @@ absl::StatusOr<bool> LineReader::Peek(std::size_t ahead, std::string_view& line)
   return true;
 }
 
-double LineReader::fraction_read() const {
+double TextFile::fraction_read() const {
   if (at_end_ && place_ == buffer_.size() && peeked_.empty()) return 1;
   if (num_bytes_ <= 0) return 0;
   // For compressed data zlib knows how many bytes of the file it took; what waits in the buffer is
@@ -70,7 +70,7 @@ double LineReader::fraction_read() const {
   return std::clamp(fraction, 0.0, 1.0);
 }
 
-absl::StatusOr<bool> LineReader::Read(std::string& line) {
+absl::StatusOr<bool> TextFile::Read(std::string& line) {
   line.clear();
   for (;;) {
     if (place_ == buffer_.size()) {
@@ -103,7 +103,7 @@ absl::StatusOr<bool> LineReader::Read(std::string& line) {
   return true;
 }
 
-void LineReader::Fill() {
+void TextFile::Fill() {
   buffer_.resize(kChunkBytes);
   place_ = 0;
   errno = 0;

@@ -1,6 +1,6 @@
 // Reads a text file line by line, compressed with gzip or not, in bounded memory.
-#ifndef TALLY_ENGINE_WORKLOAD_LINE_READER_H_
-#define TALLY_ENGINE_WORKLOAD_LINE_READER_H_
+#ifndef TALLY_ENGINE_WORKLOAD_TEXT_FILE_H_
+#define TALLY_ENGINE_WORKLOAD_TEXT_FILE_H_
 
 #include <zlib.h>
 
@@ -16,17 +16,17 @@
 
 namespace tally {
 
-class LineReader {
+class TextFile {
  public:
   // A line longer than this is an error: no row of a workload comes near it, and a binary file
   // must not fill the memory.
   static constexpr std::size_t kMaxLineBytes = 64 << 20;
 
   // NotFound, PermissionDenied or FailedPrecondition (a directory) with the path in the message.
-  static absl::StatusOr<std::unique_ptr<LineReader>> Open(const std::string& path);
-  ~LineReader();
-  LineReader(const LineReader&) = delete;
-  LineReader& operator=(const LineReader&) = delete;
+  static absl::StatusOr<std::unique_ptr<TextFile>> Open(const std::string& path);
+  ~TextFile();
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
 
   // The next line, without its line end ("\n" or "\r\n"); the last line needs none. False at the
   // end of the file. DataLoss when the file ends in the middle of its compressed data or can't be
@@ -44,7 +44,7 @@ class LineReader {
   double fraction_read() const;
 
  private:
-  LineReader(std::string path, gzFile file, std::int64_t num_bytes)
+  TextFile(std::string path, gzFile file, std::int64_t num_bytes)
       : path_(std::move(path)), file_(file), num_bytes_(num_bytes) {}
 
   // Reads one line of the file, behind the lines that were peeked at.
@@ -65,4 +65,4 @@ class LineReader {
 
 }  // namespace tally
 
-#endif  // TALLY_ENGINE_WORKLOAD_LINE_READER_H_
+#endif  // TALLY_ENGINE_WORKLOAD_TEXT_FILE_H_
