@@ -53,7 +53,7 @@ struct ReplayReport {
   // Scheduled for a request at positions that it had computed before.
   std::int64_t num_recomputed_tokens = 0;
   std::int64_t num_scheduled_tokens = 0;
-  double peak_kv_usage = 0;  // share of usable blocks in use, 0 to 1
+  double peak_kv_usage = 0;  // share of usable blocks in use after a Schedule, 0 to 1
   std::int64_t peak_running = 0;
   std::int64_t peak_waiting = 0;  // arrived, and not running
   PrefixCacheStats prefix_cache;  // summed over the run

@@ -177,7 +177,11 @@ class Replayer {
 
 absl::Status Replayer::Run() {
   while (!Interrupted()) {
-    if (absl::Status status = TakeArrivals(); !status.ok()) return status;
+    if (absl::Status status = TakeArrivals(); !status.ok()) {
+      // The signal may have ended a read that waited for a pipe.
+      if (Interrupted()) break;
+      return status;
+    }
     if (absl::Status status = FeedScheduler(); !status.ok()) return status;
     if (finish_times_.size() < depth_ && scheduler_.num_unfinished() > 0) {
       const absl::StatusOr<bool> started = StartStep();
