@@ -8,8 +8,8 @@ namespace tally {
 namespace {
 
 TEST(ProgressBarTest, FillsTheLine) {
-  EXPECT_EQ(ProgressBar::Render(0, "n", 40), "[" + std::string(27, '.') + "]   0 %  n");
-  EXPECT_EQ(ProgressBar::Render(1, "n", 40), "[" + std::string(27, '#') + "] 100 %  n");
+  EXPECT_EQ(ProgressBar::Render(0, "n", 40), "[" + std::string(28, '.') + "]   0 %  n");
+  EXPECT_EQ(ProgressBar::Render(1, "n", 40), "[" + std::string(28, '#') + "] 100 %  n");
   EXPECT_EQ(ProgressBar::Render(0.5, "n", 200),
             "[" + std::string(20, '#') + std::string(20, '.') + "]  50 %  n");
 }

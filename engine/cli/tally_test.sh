@@ -38,8 +38,8 @@ check "an empty file" 0 "(empty)" "$tally" replay empty.jsonl
 check "a configuration" 0 "blocks of 32 tokens, 8 sequences" "$tally" replay good.jsonl --config engine.json
 check "flags win" 0 "blocks of 64 tokens, 8 sequences" \
   "$tally" replay good.jsonl --config engine.json --block-size 64
-check "a broken row" 1 "bad.jsonl:2:16: input_length: missing in the row" "$tally" replay bad.jsonl
-check "a broken row passed over" 0 "bad.jsonl:2:16: input_length" "$tally" replay bad.jsonl --skip-bad
+check "a broken row" 1 "bad.jsonl:2:17: input_length: missing in the row" "$tally" replay bad.jsonl
+check "a broken row passed over" 0 "bad.jsonl:2:17: input_length" "$tally" replay bad.jsonl --skip-bad
 check "no such file" 1 "none.jsonl: No such file" "$tally" replay none.jsonl
 check "a directory" 1 "a directory, wanted a file" "$tally" replay .
 check "noise" 1 "wanted a workload" "$tally" replay noise.bin
