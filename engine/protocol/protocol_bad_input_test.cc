@@ -169,11 +169,11 @@ INSTANTIATE_TEST_SUITE_P(
                  Add(R"("prompt":[)" +
                      [] {
                        std::string p;
-                       for (int i = 0; i < 64; ++i) p += (i ? ",1" : "1");
+                       for (int i = 0; i < 70; ++i) p += (i ? ",1" : "1");
                        return p;
                      }() +
                      R"(],"max_tokens":3)"),
-                 "add.prompt: 64"}),
+                 "add.prompt: 70"}),
     [](const auto& test) { return test.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
