@@ -25,13 +25,13 @@ rc::Gen<std::string> AnyNumber() {
 }
 
 rc::Gen<std::string> AnyTokens() {
-  return rc::gen::map(rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 3)),
-                      [](const std::vector<int>& tokens) {
-                        std::string text = "[";
-                        for (const int token : tokens)
-                          text += (text.size() > 1 ? "," : "") + std::to_string(token);
-                        return text + "]";
-                      });
+  return rc::gen::map(  // At most as long as a sequence may be.
+      rc::gen::resize(9, rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 3))),
+      [](const std::vector<int>& tokens) {
+        std::string text = "[";
+        for (const int token : tokens) text += (text.size() > 1 ? "," : "") + std::to_string(token);
+        return text + "]";
+      });
 }
 
 // A command that is right often enough to get somewhere.
