@@ -279,7 +279,8 @@ void Scheduler::CheckInvariants() const {
     }
     if (state.status == RequestStatus::kRunning && outstanding_.empty() && config_.num_speculative_tokens == 0 &&
         !config_.async_scheduling) {
-      TALLY_CHECK(state.num_computed_tokens < state.num_tokens && state.num_output_placeholders == 0,
+      // Equal after a step that brought no token for a request that samples.
+      TALLY_CHECK(state.num_computed_tokens <= state.num_tokens && state.num_output_placeholders == 0,
                   "request %u: computed %d of %d", Index(handle), state.num_computed_tokens, state.num_tokens);
     }
   }

@@ -29,6 +29,7 @@ absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds
     UpdateRequest(updated_step_[i], outcome.sampled_tokens.subspan(begin, outcome.sampled_offsets[i + 1] - begin));
   }
   RemoveStopped();
+  if (!fault_.ok()) return std::exchange(fault_, absl::OkStatus());
   for (const EventRange& range : event_ranges_) {
     outputs_[range.output].events = std::span(output_events_).subspan(range.begin, range.count);
   }
@@ -81,8 +82,12 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
   const bool stopped = IsFinished(stop);
   if (config_.async_scheduling) {
     state.num_output_placeholders -= static_cast<std::int32_t>(taken);
-    TALLY_CHECK(state.num_output_placeholders >= 0, "request %u: %d placeholders", Index(request),
-                state.num_output_placeholders);
+    if (state.num_output_placeholders < 0) {
+      // A request that was preempted and admitted again before its late output came has its placeholder taken by that
+      // output (BUG-15); the next one finds none, where upstream asserts.
+      state.num_output_placeholders = 0;
+      fault_ = absl::InternalError("AssertionError: ");
+    }
     if (was_running) {
       kv_.Register(request, state.num_computed_tokens - state.num_output_placeholders, requests_.request(request).hashes.hashes);
     }

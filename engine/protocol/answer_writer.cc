@@ -127,24 +127,27 @@ void WriteStats(const SchedulerStats& stats, JsonWriter& json) {
   json.EndObject();
 }
 
-// Length of the UTF-8 sequence at the start of `text`; 0 when it is malformed.
+// Length of the UTF-8 character at the start of `text`; 0 when there is none (RFC 3629: no overlong
+// forms, no surrogates).
 std::size_t CharacterLength(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  std::size_t length = 1;
-  if (byte(0) >= 0xF0 && byte(0) < 0xF5) {
-    length = 4;
-  } else if (byte(0) >= 0xE0 && byte(0) < 0xF0) {
-    length = 3;
-  } else if (byte(0) >= 0xC2 && byte(0) < 0xE0) {
-    length = 2;
-  } else if (byte(0) >= 0x80) {
-    return 0;
+  const auto follows = [&](std::size_t i, unsigned char least, unsigned char most) {
+    return i < text.size() && byte(i) >= least && byte(i) <= most;
+  };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return follows(1, 0x80, 0xBF) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const unsigned char least = first == 0xE0 ? 0xA0 : 0x80;
+    const unsigned char most = first == 0xED ? 0x9F : 0xBF;
+    return follows(1, least, most) && follows(2, 0x80, 0xBF) ? 3 : 0;
   }
-  if (text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
+  if (first >= 0xF0 && first <= 0xF4) {
+    const unsigned char least = first == 0xF0 ? 0x90 : 0x80;
+    const unsigned char most = first == 0xF4 ? 0x8F : 0xBF;
+    return follows(1, least, most) && follows(2, 0x80, 0xBF) && follows(3, 0x80, 0xBF) ? 4 : 0;
   }
-  return length;
+  return 0;
 }
 
 std::string ValidUtf8(std::string_view text) {

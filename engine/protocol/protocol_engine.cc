@@ -193,12 +193,10 @@ absl::Status ProtocolEngine::Schedule(JsonFields& fields, Seconds now) {
 absl::Status ProtocolEngine::ReadRows(std::string_view name, JsonFields& fields,
                                       std::vector<TokenRow>& rows) {
   rows.clear();
-  row_of_.clear();
   const auto object = fields.Object(name);
   if (!object || !fields.ok()) return absl::OkStatus();
   for (const auto& field : *object) {
     const std::string path = absl::StrCat("update.", std::string(name), ".", Shortened(field.key));
-    if (!row_of_.emplace(field.key, rows.size()).second) return Invalid(path + ": given twice");
     TokenRow row{field.key, token_pool_.size(), 0};
     if (absl::Status status = ReadTokens(path, field.value, token_pool_); !status.ok())
       return status;
@@ -208,38 +206,58 @@ absl::Status ProtocolEngine::ReadRows(std::string_view name, JsonFields& fields,
   return absl::OkStatus();
 }
 
+absl::Status ProtocolEngine::PlaceRows(std::string_view name, std::span<const TokenRow> rows,
+                                       std::size_t step_size) {
+  row_at_.assign(step_size, nullptr);
+  for (const TokenRow& row : rows) {
+    const auto place = place_of_.find(row.id);
+    std::string_view fault;
+    if (place == place_of_.end()) {
+      fault = ": not in the oldest step, wanted one of its requests";
+    } else if (row_at_[place->second] != nullptr) {
+      fault = ": given twice";
+    } else {
+      row_at_[place->second] = &row;
+      continue;
+    }
+    return Invalid(
+        absl::StrCat("update.", std::string(name), ".", Shortened(row.id), std::string(fault)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ProtocolEngine::ArrangeRows(std::span<const ScheduledRequest> step) {
+  place_of_.clear();
+  for (std::size_t i = 0; i < step.size(); ++i)
+    place_of_.emplace(scheduler_->id(step[i].request), i);
+
+  if (absl::Status status = PlaceRows("drafts", draft_rows_, step.size()); !status.ok())
+    return status;
+  const auto most_drafts = static_cast<std::size_t>(scheduler_->config().num_speculative_tokens);
+  for (const TokenRow& row : draft_rows_) {
+    if (row.size() <= most_drafts) continue;
+    return Invalid(absl::StrCat("update.drafts.", Shortened(row.id), ": ", row.size(),
+                                " tokens, wanted at most num_speculative_tokens ", most_drafts));
+  }
+
+  if (absl::Status status = PlaceRows("sampled", sampled_rows_, step.size()); !status.ok())
+    return status;
   sampled_tokens_.clear();
   sampled_offsets_.assign(1, 0);
-  std::size_t rows_used = 0;
-  for (const ScheduledRequest& entry : step) {
-    const std::string_view id = scheduler_->id(entry.request);
-    if (const auto found = row_of_.find(id); found != row_of_.end()) {
-      const TokenRow& row = sampled_rows_[found->second];
-      const std::size_t length = row.end - row.begin;
+  for (std::size_t i = 0; i < step.size(); ++i) {
+    if (const TokenRow* row = row_at_[i]; row != nullptr) {
       const std::size_t most =
-          entry.samples ? 1 + static_cast<std::size_t>(entry.num_draft_tokens) : 0;
-      if (length > most) {
-        return Invalid(absl::StrCat("update.sampled.", Shortened(id), ": ", length,
+          step[i].samples ? 1 + static_cast<std::size_t>(step[i].num_draft_tokens) : 0;
+      if (row->size() > most) {
+        return Invalid(absl::StrCat("update.sampled.", Shortened(row->id), ": ", row->size(),
                                     " tokens, wanted at most ", most,
-                                    entry.samples ? "" : " since its prefill is not complete"));
+                                    step[i].samples ? "" : " since its prefill is not complete"));
       }
-      sampled_tokens_.insert(sampled_tokens_.end(),
-                             token_pool_.begin() + static_cast<std::ptrdiff_t>(row.begin),
-                             token_pool_.begin() + static_cast<std::ptrdiff_t>(row.end));
-      ++rows_used;
+      const std::span<const TokenId> tokens =
+          std::span(token_pool_).subspan(row->begin, row->size());
+      sampled_tokens_.insert(sampled_tokens_.end(), tokens.begin(), tokens.end());
     }
     sampled_offsets_.push_back(static_cast<std::uint32_t>(sampled_tokens_.size()));
-  }
-  if (rows_used == sampled_rows_.size()) return absl::OkStatus();
-  // Some row belongs to no request of the step: find it for the message.
-  row_of_.clear();
-  for (const ScheduledRequest& entry : step) row_of_.emplace(scheduler_->id(entry.request), 0);
-  for (const TokenRow& row : sampled_rows_) {
-    if (row_of_.contains(row.id)) continue;
-    return Invalid(absl::StrCat(
-        "update.sampled.", Shortened(row.id),
-        ": a request that the oldest step did not schedule, wanted one of its requests"));
   }
   return absl::OkStatus();
 }
@@ -249,20 +267,12 @@ absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
     return Invalid("op: update, wanted a schedule before it");
   token_pool_.clear();
   if (!fields.Has("sampled") && fields.ok()) return Invalid("update.sampled: missing");
-  // The look-up by id is read by ArrangeRows: sampled rows are read last.
-  if (absl::Status status = ReadRows("drafts", fields, draft_rows_); !status.ok()) return status;
   if (absl::Status status = ReadRows("sampled", fields, sampled_rows_); !status.ok()) return status;
+  if (absl::Status status = ReadRows("drafts", fields, draft_rows_); !status.ok()) return status;
   fields.Unsupported("finished_recving", "no connectors");
   fields.Unsupported("finished_sending", "no connectors");
   fields.Unsupported("invalid_blocks", "no connectors");
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
-
-  const auto most_drafts = static_cast<std::size_t>(scheduler_->config().num_speculative_tokens);
-  for (const TokenRow& row : draft_rows_) {
-    if (row.end - row.begin <= most_drafts) continue;
-    return Invalid(absl::StrCat("update.drafts.", Shortened(row.id), ": ", row.end - row.begin,
-                                " tokens, wanted at most num_speculative_tokens ", most_drafts));
-  }
   if (absl::Status status = ArrangeRows(scheduler_->oldest_outstanding()); !status.ok())
     return status;
 
@@ -280,8 +290,7 @@ absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
   for (const TokenRow& row : draft_rows_) {
     // A request that ended has no next step: its drafts mean nothing (DRAFT-1).
     if (const auto request = scheduler_->Find(row.id)) {
-      scheduler_->SetDraftTokens(*request,
-                                 std::span(token_pool_).subspan(row.begin, row.end - row.begin));
+      scheduler_->SetDraftTokens(*request, std::span(token_pool_).subspan(row.begin, row.size()));
     }
   }
   return absl::OkStatus();

@@ -51,6 +51,8 @@ class ProtocolEngine {
     std::string_view id;
     std::size_t begin = 0;
     std::size_t end = 0;
+
+    std::size_t size() const { return end - begin; }
   };
 
   absl::Status Execute(std::string_view command);
@@ -64,9 +66,12 @@ class ProtocolEngine {
   absl::Status State(JsonFields& fields, Seconds now);
   absl::Status Metrics(JsonFields& fields, Seconds now);
 
-  // Reads one map of token rows; repeated ids are refused.
+  // Reads one map of token rows into `rows` and token_pool_.
   absl::Status ReadRows(std::string_view name, JsonFields& fields, std::vector<TokenRow>& rows);
-  // Checks rows against the oldest step and brings the sampled ones into its order.
+  // Finds each row's place in the step, into row_at_.
+  absl::Status PlaceRows(std::string_view name, std::span<const TokenRow> rows,
+                         std::size_t step_size);
+  // Checks drafts and sampled rows against the oldest step; brings the latter into its order.
   absl::Status ArrangeRows(std::span<const ScheduledRequest> step);
 
   EngineConfig defaults_;
@@ -83,7 +88,8 @@ class ProtocolEngine {
   std::vector<TokenId> token_pool_;
   std::vector<TokenRow> sampled_rows_;
   std::vector<TokenRow> draft_rows_;
-  absl::flat_hash_map<std::string_view, std::size_t> row_of_;
+  absl::flat_hash_map<std::string_view, std::size_t> place_of_;  // of a request in the oldest step
+  std::vector<const TokenRow*> row_at_;
   std::vector<TokenId> sampled_tokens_;
   std::vector<std::uint32_t> sampled_offsets_;
 };
