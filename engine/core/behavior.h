@@ -56,6 +56,31 @@ struct Behavior {
   // and may take that one's hits. False: all groups hold on to their hits first.
   bool adopts_group_by_group = false;
 
+  // kv_cache.md DEF-3: a Mamba group under "align" asks for a negative number of blocks when a step has fewer drafts than the one
+  // before, and hides another group's shortage; upstream then asserts. False: it asks for none.
+  bool mamba_needs_go_below_zero = false;
+
+  // scheduler.md BUG-8, CHG-17: only adapters of requests scheduled in this step count towards max_loras, so one more may be admitted beside
+  // a running request that is in flight, and the next step asserts. False: those of all running requests count.
+  bool lora_limit_counts_scheduled_only = false;
+
+  // scheduler.md BUG-17: a release gives room in the encoder-decoder cache back however often it is made. False: once.
+  bool encoder_decoder_cache_inflates = false;
+
+  // scheduler.md BUG-6: a session that stops while it is preempted, with its next chunk waiting, is taken out of every queue and never
+  // ends. False: it waits for admission with the chunk.
+  bool preempted_session_is_lost = false;
+
+  // scheduler.md BUG-11, CHG-33: a session keeps the max_tokens of its first chunk. False: each chunk brings its own.
+  bool session_keeps_max_tokens = false;
+
+  // scheduler.md BUG-12, kv_cache.md DEF-8: a chunk of a session drops the last sampled token, but the hash of a block which that token filled
+  // stays, and the block is found under it later. False: the hash goes with the token.
+  bool session_keeps_stale_hashes = false;
+
+  // scheduler.md BUG-13: after a chunk that a stop token ended, every later output carries that stop cause. False: the output that stops does.
+  bool session_keeps_stop_cause = false;
+
   static constexpr Behavior Corrected() { return {}; }
   static constexpr Behavior Vllm0_20() {
     return {.prefill_stats_overwritten_after_preemption = true,
@@ -67,7 +92,14 @@ struct Behavior {
             .self_preemption_ends_priority_pass = true,
             .queues_impossible_requests = true,
             .window_cap_in_step_test = true,
-            .adopts_group_by_group = true};
+            .adopts_group_by_group = true,
+            .mamba_needs_go_below_zero = true,
+            .lora_limit_counts_scheduled_only = true,
+            .encoder_decoder_cache_inflates = true,
+            .preempted_session_is_lost = true,
+            .session_keeps_max_tokens = true,
+            .session_keeps_stale_hashes = true,
+            .session_keeps_stop_cause = true};
   }
 };
 

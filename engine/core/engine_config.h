@@ -28,6 +28,13 @@ struct EngineConfig {
   bool async_scheduling = false;
   std::int32_t num_speculative_tokens = 0;
   bool use_eagle = false;  // the drafter needs look-ahead slots and EAGLE's look-up rule
+  std::int32_t max_loras = 0;  // adapters in a step at most; 0: requests name none
+  // Multimodal inputs, in embeddings: what the encoder computes in a step, and what its cache holds.
+  std::int32_t encoder_budget = 0;
+  std::int32_t encoder_cache_size = 0;
+  bool disable_chunked_mm_input = false;  // an input is not split over steps
+  bool encoder_decoder = false;           // encoder inputs feed cross attention
+  bool kv_events = false;                 // StepResult carries what entered and left the prefix cache
   Behavior behavior = Behavior::Corrected();
 
   // Every message names the field and its value.

@@ -3,6 +3,7 @@
 #define TALLY_ENGINE_CORE_REQUEST_H_
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -81,6 +82,15 @@ struct RequestSpec {
   std::string_view cache_salt;  // requests share cached blocks only under equal salts
   bool skip_reading_prefix_cache = false;
   std::optional<RepetitionDetection> repetition;
+  std::int32_t lora_id = 0;  // adapter to run with; 0: none
+  std::string_view lora_name;
+  std::span<const MultimodalItem> encoder_inputs;  // in order of their offsets
+  // Structured output: the request waits until SetGrammarReady.
+  bool waits_for_grammar = false;
+  // A pooling request: it has no outputs but the pooler's result; max_tokens is not read.
+  bool pooling = false;
+  // A streaming session: further specs with the same id bring its next chunks, one that is not resumable ends it (STR-1).
+  bool resumable = false;
 };
 
 // The part of a request that the loop over running requests reads and writes: one cache line. Symbols as in scheduler.md.
@@ -96,6 +106,7 @@ struct alignas(64) RequestState {
   std::int32_t next_hash_tokens = 0;  // T at which the next block hash is due; 0 before the first look-up
   std::int32_t num_preemptions = 0;
   std::int32_t steps_in_flight = 0;  // steps that scheduled it and were not updated yet
+  std::int32_t lora_id = 0;
   RequestStatus status = RequestStatus::kWaiting;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
@@ -104,10 +115,30 @@ struct alignas(64) RequestState {
   bool has_events = false;
   bool has_prefill_stats = true;  // not yet delivered
   bool free_delayed = false;      // finished, but blocks are kept until a transfer ends
+  bool has_encoder_inputs = false;
+  bool resumable = false;
+  bool pooling = false;
+  bool grammar_ready = true;
 
   std::int32_t num_output_tokens() const { return num_tokens - num_prompt_tokens; }
 };
 static_assert(sizeof(RequestState) == 64);
+
+// The next chunk of a streaming session, or its end, waiting until the chunk before it stops.
+struct SessionChunk {
+  bool ends_session = false;
+  std::vector<TokenId> prompt;
+  Seconds arrival_time = 0;
+  std::int32_t max_tokens = 0;
+  std::int32_t min_tokens = 0;
+  TokenId eos_token_id = kNoToken;
+  std::vector<TokenId> stop_token_ids;
+  std::optional<RepetitionDetection> repetition;
+  std::vector<MultimodalItem> encoder_inputs;
+};
+
+// Which queue a request waits in.
+enum class QueueName : std::uint8_t { kNone, kWaiting, kSkipped, kSkippedThisPass };
 
 // The rest of a request.
 struct Request {
@@ -126,9 +157,13 @@ struct Request {
   PrefillStats prefill_stats;
   StopCause stop_cause;
   bool skip_reading_prefix_cache = false;
+  std::string lora_name;
+  std::vector<MultimodalItem> encoder_inputs;
+  std::deque<SessionChunk> chunks;
   // Places in the FCFS queue that holds the request.
   RequestHandle queue_previous = kNoRequest;
   RequestHandle queue_next = kNoRequest;
+  QueueName queue = QueueName::kNone;
 };
 
 }  // namespace tally

@@ -16,6 +16,7 @@ bool RequestQueue::Before(const RequestTable& requests, RequestHandle a, Request
 
 void RequestQueue::Add(RequestHandle request) {
   ++size_;
+  requests_.request(request).queue = name_;
   if (policy_ == SchedulingPolicy::kPriority) {
     heap_.push_back(request);
     SiftTowardsRoot(heap_, 0, heap_.size() - 1);
@@ -35,6 +36,7 @@ void RequestQueue::Prepend(RequestHandle request) {
   }
   ++size_;
   Request& added = requests_.request(request);
+  added.queue = name_;
   added.queue_previous = kNoRequest;
   added.queue_next = head_;
   (head_ == kNoRequest ? tail_ : requests_.request(head_).queue_previous) = request;
@@ -48,6 +50,7 @@ void RequestQueue::PopFront() {
     return;
   }
   --size_;
+  requests_.request(Front()).queue = QueueName::kNone;
   PopHeap(heap_);
 }
 
@@ -60,18 +63,23 @@ void RequestQueue::PrependAll(RequestQueue& other) {
 }
 
 void RequestQueue::Remove(RequestHandle request) {
+  TALLY_CHECK(Contains(request), "request %u is not in this queue", Index(request));
   --size_;
+  requests_.request(request).queue = QueueName::kNone;
   if (policy_ == SchedulingPolicy::kPriority) {
     const auto found = std::find(heap_.begin(), heap_.end(), request);
-    TALLY_CHECK(found != heap_.end(), "request %u is not queued", Index(request));
     heap_.erase(found);
-    for (std::size_t place = heap_.size() / 2; place-- > 0;) SiftFromRoot(heap_, place);
+    RestoreOrder();
     return;
   }
   Request& removed = requests_.request(request);
   (removed.queue_previous == kNoRequest ? head_ : requests_.request(removed.queue_previous).queue_next) = removed.queue_next;
   (removed.queue_next == kNoRequest ? tail_ : requests_.request(removed.queue_next).queue_previous) = removed.queue_previous;
   removed.queue_previous = removed.queue_next = kNoRequest;
+}
+
+void RequestQueue::RestoreOrder() {
+  for (std::size_t place = heap_.size() / 2; place-- > 0;) SiftFromRoot(heap_, place);
 }
 
 std::vector<RequestHandle> RequestQueue::Order() const {

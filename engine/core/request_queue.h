@@ -21,7 +21,8 @@ namespace tally {
 class RequestQueue {
  public:
   // `requests` outlives the queue.
-  RequestQueue(SchedulingPolicy policy, RequestTable& requests) : policy_(policy), requests_(requests) {}
+  RequestQueue(QueueName name, SchedulingPolicy policy, RequestTable& requests)
+      : name_(name), policy_(policy), requests_(requests) {}
   RequestQueue(const RequestQueue&) = delete;
   RequestQueue& operator=(const RequestQueue&) = delete;
 
@@ -37,8 +38,12 @@ class RequestQueue {
   void PopFront();
   // Prepends the requests of `other` one after the other, so that under FCFS they end up reversed; empties `other`.
   void PrependAll(RequestQueue& other);
+  bool Contains(RequestHandle request) const { return requests_.request(request).queue == name_; }
   // Takes a request that is in the queue out. O(1) under FCFS, O(size) by priority.
   void Remove(RequestHandle request);
+
+  // Puts the heap in order again, after keys may have changed. O(size) by priority, nothing under FCFS.
+  void RestoreOrder();
 
   // The requests in the order in which they would be served. O(size), O(size log size) by priority.
   std::vector<RequestHandle> Order() const;
@@ -52,6 +57,7 @@ class RequestQueue {
   void SiftFromRoot(std::vector<RequestHandle>& heap, std::size_t place) const;
   void PopHeap(std::vector<RequestHandle>& heap) const;
 
+  const QueueName name_;
   const SchedulingPolicy policy_;
   RequestTable& requests_;
   std::size_t size_ = 0;

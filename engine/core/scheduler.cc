@@ -19,6 +19,7 @@ EngineConfig Completed(EngineConfig config) {
   config.kv.use_eagle = config.use_eagle;
   config.kv.window_cap_in_step_test = config.behavior.window_cap_in_step_test;
   config.kv.adopts_group_by_group = config.behavior.adopts_group_by_group;
+  config.kv.mamba_needs_go_below_zero = config.behavior.mamba_needs_go_below_zero;
   return config;
 }
 
@@ -55,16 +56,47 @@ Scheduler::Scheduler(const EngineConfig& config)
     : config_(config),
       kv_(config.kv),
       hasher_(config.kv.hash_algorithm, config.kv.block_size, config.kv.hash_seed),
-      waiting_(config.policy, requests_),
-      skipped_(config.policy, requests_),
-      skipped_this_pass_(config.policy, requests_),
+      waiting_(QueueName::kWaiting, config.policy, requests_),
+      skipped_(QueueName::kSkipped, config.policy, requests_),
+      skipped_this_pass_(QueueName::kSkippedThisPass, config.policy, requests_),
       length_limit_(config.behavior.queues_impossible_requests ? config.max_model_len
                                                                : LongestSequence(kv_, config)),
+      contents_(requests_),
       common_prefix_blocks_(kv_.num_groups()),
-      accepted_per_position_(static_cast<std::size_t>(config.num_speculative_tokens)) {}
+      accepted_per_position_(static_cast<std::size_t>(config.num_speculative_tokens)) {
+  if (config.encoder_decoder) {
+    encoder_cache_ = std::make_unique<EncoderDecoderCache>(config.encoder_cache_size,
+                                                           config.behavior.encoder_decoder_cache_inflates);
+  } else {
+    encoder_cache_ = std::make_unique<SharedEncoderCache>(config.encoder_cache_size);
+  }
+  for (std::uint32_t g = 0; g < kv_.num_groups(); ++g) {
+    const KvGroupSpec& spec = kv_.group(g).spec();
+    aligns_mamba_ |= spec.kind == AttentionKind::kMamba && spec.mamba_mode == MambaMode::kAlign;
+  }
+  if (config.kv_events) {
+    event_log_ = std::make_unique<KvEventLog>(contents_, config.kv.num_blocks, config.kv.block_size);
+    kv_.SetEventLog(event_log_.get());
+  }
+}
+
+const BlockHashChain& Scheduler::Contents::Hashes(RequestHandle request) const { return requests_.request(request).hashes; }
+TokenSequence Scheduler::Contents::Tokens(RequestHandle request) const {
+  return {requests_.request(request).prompt, requests_.request(request).output};
+}
+BlockExtraKeys Scheduler::Contents::ExtraKeys(RequestHandle handle) const {
+  const Request& request = requests_.request(handle);
+  return {.lora_name = request.lora_name, .items = request.encoder_inputs, .cache_salt = request.cache_salt};
+}
+std::int32_t Scheduler::Contents::LoraId(RequestHandle request) const { return requests_.state(request).lora_id; }
 
 absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   if (spec.id.empty()) return absl::InvalidArgumentError("id: empty, wanted a name");
+  const std::optional<RequestHandle> known = requests_.Find(spec.id);
+  if (known && !requests_.state(*known).resumable) {
+    return absl::AlreadyExistsError(absl::StrCat("id: ", std::string(spec.id), " is in use"));
+  }
+  if (known && !spec.resumable) return absl::OkStatus();  // the end of a session: nothing else is read
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty, wanted at least one token");
   if (spec.prompt.size() > static_cast<std::size_t>(kMaxTokens)) {
     return InvalidField("prompt", static_cast<std::int64_t>(spec.prompt.size()), "at most 536870912 tokens");
@@ -72,10 +104,10 @@ absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   for (std::size_t i = 0; i < spec.prompt.size(); ++i) {
     if (spec.prompt[i] < 0) return InvalidField(absl::StrCat("prompt[", i, "]"), spec.prompt[i], "a token id");
   }
-  if (spec.max_tokens < 1 || spec.max_tokens > kMaxTokens) {
+  if (!spec.pooling && (spec.max_tokens < 1 || spec.max_tokens > kMaxTokens)) {
     return InvalidField("max_tokens", spec.max_tokens, "1 to 536870912");
   }
-  if (spec.min_tokens < 0 || spec.min_tokens > spec.max_tokens) {
+  if (!spec.pooling && (spec.min_tokens < 0 || spec.min_tokens > spec.max_tokens)) {
     return InvalidField("min_tokens", spec.min_tokens, absl::StrCat("0 to max_tokens ", spec.max_tokens));
   }
   if (spec.eos_token_id && *spec.eos_token_id < 0) return InvalidField("eos", *spec.eos_token_id, "a token id");
@@ -83,10 +115,8 @@ absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
     if (token < 0) return InvalidField("stop_token_ids", token, "a token id");
   }
   if (!std::isfinite(spec.arrival_time)) return absl::InvalidArgumentError("arrival: not finite, wanted seconds");
-  if (requests_.Find(spec.id)) {
-    return absl::AlreadyExistsError(absl::StrCat("id: ", std::string(spec.id), " is in use"));
-  }
-  if (!config_.behavior.queues_impossible_requests) {
+  if (absl::Status status = CheckParts(spec); !status.ok()) return status;
+  if (!known && !config_.behavior.queues_impossible_requests) {
     const auto prompt = static_cast<std::int64_t>(spec.prompt.size());
     if (prompt > config_.max_model_len) {
       return absl::OutOfRangeError(
@@ -100,17 +130,51 @@ absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   return absl::OkStatus();
 }
 
+absl::Status Scheduler::CheckParts(const RequestSpec& spec) const {
+  if (spec.lora_id < 0 || (spec.lora_id > 0 && config_.max_loras == 0)) {
+    return InvalidField("lora", spec.lora_id, config_.max_loras == 0 ? "none, since max_loras is 0" : "an adapter id");
+  }
+  if (!spec.encoder_inputs.empty() && config_.encoder_cache_size == 0) {
+    return InvalidField("encoder_inputs", static_cast<std::int64_t>(spec.encoder_inputs.size()),
+                        "none, since encoder_cache_size is 0");
+  }
+  std::int64_t end = 0;
+  for (std::size_t i = 0; i < spec.encoder_inputs.size(); ++i) {
+    const MultimodalItem& item = spec.encoder_inputs[i];
+    const std::string field = absl::StrCat("encoder_inputs[", i, "]");
+    if (item.offset < end) return InvalidField(field + ".offset", item.offset, absl::StrCat("at least ", end));
+    if (item.length < 1) return InvalidField(field + ".length", item.length, "at least 1");
+    end = std::int64_t{item.offset} + item.length;
+    if (!config_.encoder_decoder && end > static_cast<std::int64_t>(spec.prompt.size())) {
+      return InvalidField(field, end, absl::StrCat("an end within the prompt's ", spec.prompt.size(), " tokens"));
+    }
+    if (item.length > config_.encoder_cache_size || item.length > config_.encoder_budget) {
+      return InvalidField(field + ".length", item.length,
+                          absl::StrCat("at most encoder_budget ", config_.encoder_budget, " and encoder_cache_size ",
+                                       config_.encoder_cache_size));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RequestHandle> Scheduler::AddRequest(const RequestSpec& spec, Seconds now) {
   if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
+  if (const std::optional<RequestHandle> session = requests_.Find(spec.id)) return ContinueSession(*session, spec, now);
   const RequestHandle handle = requests_.Insert(spec.id);
   kv_.Reserve(requests_.num_handles());
   RequestState& state = requests_.state(handle);
   state.num_tokens = state.num_prompt_tokens = static_cast<std::int32_t>(spec.prompt.size());
-  state.max_tokens = spec.max_tokens;
-  state.min_tokens = spec.min_tokens;
+  state.max_tokens = spec.pooling ? 1 : spec.max_tokens;
+  state.min_tokens = spec.pooling ? 0 : spec.min_tokens;
   state.eos_token_id = spec.eos_token_id.value_or(kNoToken);
   state.has_stop_tokens = !spec.stop_token_ids.empty();
   state.has_repetition = spec.repetition.has_value();
+  state.lora_id = spec.lora_id;
+  state.has_encoder_inputs = !spec.encoder_inputs.empty();
+  state.resumable = spec.resumable;
+  state.pooling = spec.pooling;
+  state.grammar_ready = !spec.waits_for_grammar;
+  if (spec.waits_for_grammar) state.status = RequestStatus::kWaitingForStructuredOutputGrammar;
   Request& request = requests_.request(handle);
   request.cache_salt.assign(spec.cache_salt);
   request.arrival_time = spec.arrival_time;
@@ -121,7 +185,9 @@ absl::StatusOr<RequestHandle> Scheduler::AddRequest(const RequestSpec& spec, Sec
   request.prefill_stats = PrefillStats{};
   request.stop_cause = StopCause{};
   request.skip_reading_prefix_cache = spec.skip_reading_prefix_cache;
-  waiting_.Add(handle);
+  request.lora_name.assign(spec.lora_id > 0 ? spec.lora_name : std::string_view());
+  request.encoder_inputs.assign(spec.encoder_inputs.begin(), spec.encoder_inputs.end());
+  (IsBlocked(state.status) ? skipped_ : waiting_).Add(handle);
   RecordEvent(handle, RequestEvent::Kind::kQueued, now);
   return handle;
 }
@@ -152,7 +218,8 @@ std::span<const RequestHandle> Scheduler::Abort(std::span<const std::string_view
     if (requests_.state(handle).status == RequestStatus::kRunning) {
       any_running = true;
     } else {
-      waiting_.Remove(handle);
+      if (requests_.state(handle).status == RequestStatus::kWaitingForStreamingRequest) --num_waiting_for_streaming_;
+      RemoveFromQueue(handle);
     }
     FinishRequest(handle, RequestStatus::kFinishedAborted);
   }
@@ -188,7 +255,14 @@ std::size_t Scheduler::num_unfinished() const {
     case PauseState::kPausedNew: return running_.size();
     case PauseState::kUnpaused: break;
   }
-  return running_.size() + waiting_.size() + skipped_.size();
+  return running_.size() + waiting_.size() + skipped_.size() - num_waiting_for_streaming_;
+}
+
+void Scheduler::RemoveFromQueue(RequestHandle request) {
+  // Upstream filters both queues, which restores the order of both heaps.
+  RequestQueue& queue = waiting_.Contains(request) ? waiting_ : skipped_;
+  queue.Remove(request);
+  (&queue == &waiting_ ? skipped_ : waiting_).RestoreOrder();
 }
 
 std::span<const ScheduledRequest> Scheduler::oldest_outstanding() const {
@@ -209,7 +283,7 @@ void Scheduler::ExtendHashes(RequestHandle handle) {
     request.hashes = std::move(spare_hashes_.back());
     spare_hashes_.pop_back();
   }
-  hasher_.Extend({request.prompt, request.output}, {.lora_name = {}, .cache_salt = request.cache_salt}, request.hashes);
+  hasher_.Extend(contents_.Tokens(handle), contents_.ExtraKeys(handle), request.hashes);
   state.next_hash_tokens = (static_cast<std::int32_t>(request.hashes.hashes.size()) + 1) * hasher_.block_size();
 }
 
@@ -218,6 +292,7 @@ void Scheduler::Preempt(RequestHandle handle, Seconds now) {
   TALLY_CHECK(state.status == RequestStatus::kRunning, "request %u is preempted in status %d", Index(handle),
               static_cast<int>(state.status));
   kv_.Free(handle);
+  ReleaseEncoderInputs(handle);
   state.status = RequestStatus::kPreempted;
   state.num_computed_tokens = 0;
   state.num_draft_tokens = 0;
@@ -229,6 +304,7 @@ void Scheduler::Preempt(RequestHandle handle, Seconds now) {
 
 void Scheduler::FinishRequest(RequestHandle handle, RequestStatus status) {
   requests_.state(handle).status = status;
+  ReleaseEncoderInputs(handle);
   kv_.Free(handle);
   finished_.push_back(handle);
   requests_.Forget(handle);
@@ -237,6 +313,8 @@ void Scheduler::FinishRequest(RequestHandle handle, RequestStatus status) {
   std::vector<TokenId>().swap(request.prompt);
   request.drafts.clear();
   request.events.clear();
+  request.encoder_inputs.clear();
+  request.chunks.clear();
   if (request.output.capacity() > 0) {
     request.output.clear();
     spare_outputs_.push_back(std::move(request.output));
@@ -251,6 +329,7 @@ void Scheduler::CheckInvariants() const {
   std::vector<RequestHandle> handles(requests_.num_handles());
   for (std::uint32_t i = 0; i < handles.size(); ++i) handles[i] = RequestHandle{i};
   kv_.CheckInvariants(handles);
+  encoder_cache_->CheckInvariants();
 
   const std::vector<RequestHandle> waiting = waiting_.Order();
   const std::vector<RequestHandle> skipped = skipped_.Order();
@@ -269,7 +348,8 @@ void Scheduler::CheckInvariants() const {
     TALLY_CHECK(static_cast<std::size_t>(state.num_tokens) == request.prompt.size() + request.output.size(),
                 "request %u: %d tokens", Index(handle), state.num_tokens);
     TALLY_CHECK(static_cast<std::size_t>(state.num_prompt_tokens) == request.prompt.size(), "request %u", Index(handle));
-    if (state.status == RequestStatus::kPreempted || state.status == RequestStatus::kWaiting) {
+    const bool holds_blocks = state.resumable && state.status == RequestStatus::kWaiting;
+    if ((state.status == RequestStatus::kPreempted || state.status == RequestStatus::kWaiting) && !holds_blocks) {
       TALLY_CHECK(state.num_computed_tokens == 0, "waiting request %u has %d computed", Index(handle),
                   state.num_computed_tokens);
       TALLY_CHECK(state.status != RequestStatus::kPreempted || state.num_preemptions > 0, "request %u", Index(handle));
@@ -278,7 +358,7 @@ void Scheduler::CheckInvariants() const {
       }
     }
     if (state.status == RequestStatus::kRunning && outstanding_.empty() && config_.num_speculative_tokens == 0 &&
-        !config_.async_scheduling) {
+        !config_.async_scheduling && !state.resumable) {
       // Equal after a step that brought no token for a request that samples.
       TALLY_CHECK(state.num_computed_tokens <= state.num_tokens && state.num_output_placeholders == 0,
                   "request %u: computed %d of %d", Index(handle), state.num_computed_tokens, state.num_tokens);

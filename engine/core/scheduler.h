@@ -19,12 +19,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/types.h"
+#include "engine/core/encoder_cache.h"
 #include "engine/core/engine_config.h"
 #include "engine/core/request.h"
 #include "engine/core/request_queue.h"
@@ -50,8 +52,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Queues a request. InvalidArgument for a field out of range, AlreadyExists for an id in use, and (corrected behaviour)
-  // OutOfRange for a request that could never run. O(prompt).
+  // Queues a request, or the next chunk of a streaming session. InvalidArgument for a field out of range, AlreadyExists for an
+  // id in use, and (corrected behaviour) OutOfRange for a request that could never run. O(prompt).
   absl::StatusOr<RequestHandle> AddRequest(const RequestSpec& spec, Seconds now);
 
   // Plans the next step. Synchronous schedulers alternate Schedule and Update; with async_scheduling, or for a pipeline,
@@ -64,6 +66,9 @@ class Scheduler {
 
   // Drafts for a request's next step (DRAFT-1); ignored for requests that ended or are in the middle of a prefill.
   void SetDraftTokens(RequestHandle request, std::span<const TokenId> drafts);
+
+  // The grammar of a request that waits for it is there.
+  void SetGrammarReady(RequestHandle request) { requests_.state(request).grammar_ready = true; }
 
   // Ends requests; unknown and finished ids are passed over. Answers those that were ended, in the order in which they were
   // added; the view lives until the next call.
@@ -115,32 +120,69 @@ class Scheduler {
   void AdmitWaiting(Seconds now);
   // Tries to admit the head of a waiting queue; false ends the pass.
   bool AdmitHead(RequestQueue& queue, Seconds now);
+  // Whether a request that waits for something may go on; changes its status if so.
+  bool Promote(RequestHandle request);
   void LookUpPrefix(RequestHandle request);
-  std::int32_t TokensForAdmission(const RequestState& state, std::int32_t computed) const;
+  bool LookAtLoras();
+  bool LoraFits(const RequestState& state) const;
+  // Cuts a step of a model with aligned Mamba states at block boundaries (SCH-60).
+  std::int32_t AlignTokens(const RequestState& state, std::int32_t computed, std::int32_t num_tokens) const;
   // The row of first_new_block_ that an allocation fills; kept only if blocks were added.
   std::span<std::uint32_t> NewBlocksRow();
   void AdvanceScheduled();
   StepPlan MakePlan();
+  absl::Status PoolExhausted() const;
+
+  // ---- Encoder inputs (scheduler_encoder.cc) ----
+  // Chooses the inputs that a step of tokens computed .. computed + num_tokens - 1 needs, into chosen_inputs_; answers how many
+  // tokens the step can have with what the encoder and its cache can take (ENC-3).
+  std::int32_t ChooseEncoderInputs(RequestHandle request, std::int32_t computed, std::int32_t num_tokens, std::int32_t ahead);
+  std::int32_t ChosenEmbeddings(const Request& request) const;
+  void ScheduleChosenInputs(RequestHandle request);
+  // Releases the inputs that the request has passed.
+  void ReleasePassedInputs(RequestHandle request);
+  void ReleaseEncoderInputs(RequestHandle request);
+
+  // ---- Streaming sessions (scheduler_session.cc) ----
+  RequestHandle ContinueSession(RequestHandle request, const RequestSpec& spec, Seconds now);
+  void ApplyChunk(RequestHandle request, SessionChunk chunk, Seconds now);
+  // A chunk stopped: goes on with the next, or waits for it. False when the session is over.
+  bool GoOnWithSession(RequestHandle request, Seconds now);
 
   void Preempt(RequestHandle request, Seconds now);
+  void RemoveFromQueue(RequestHandle request);
   void RecordEvent(RequestHandle request, RequestEvent::Kind kind, Seconds now);
 
   // ---- Update (scheduler_update.cc) ----
   absl::Status CheckOutcome(std::span<const ScheduledRequest> step, const StepOutcome& outcome) const;
-  void UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled);
+  void UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled, bool pooled, bool refused, Seconds now);
   void AccountDrafts(const ScheduledRequest& entry, std::size_t num_sampled);
   // Appends tokens until one stops the request; answers how many were taken, and the status to end with in `stop`.
   std::size_t AppendTokens(RequestHandle request, std::span<const TokenId> sampled, RequestStatus& stop);
   // The status that the newest token ends the request with, or its present status.
   RequestStatus CheckStop(RequestHandle request, TokenId last);
-  void EmitOutput(RequestHandle request, std::span<const TokenId> tokens, FinishReason reason);
+  void EmitOutput(RequestHandle request, std::span<const TokenId> tokens, FinishReason reason, bool pooled);
   void RemoveStopped();
   SchedulerStats TakeStats();
 
   absl::Status CheckSpec(const RequestSpec& spec) const;
+  absl::Status CheckParts(const RequestSpec& spec) const;  // adapters and encoder inputs
   void FinishRequest(RequestHandle request, RequestStatus status);
   // Brings a request's block hashes up to its tokens.
   void ExtendHashes(RequestHandle request);
+
+  // What KV events tell about requests.
+  class Contents final : public BlockContents {
+   public:
+    explicit Contents(const RequestTable& requests) : requests_(requests) {}
+    const BlockHashChain& Hashes(RequestHandle request) const override;
+    TokenSequence Tokens(RequestHandle request) const override;
+    BlockExtraKeys ExtraKeys(RequestHandle request) const override;
+    std::int32_t LoraId(RequestHandle request) const override;
+
+   private:
+    const RequestTable& requests_;
+  };
 
   const EngineConfig config_;
   KvCacheManager kv_;
@@ -153,6 +195,11 @@ class Scheduler {
   PauseState pause_state_ = PauseState::kUnpaused;
   // Tokens of a sequence at which it ends: max_model_len, or fewer where the pool cannot hold so many (BUG-21).
   std::int32_t length_limit_;
+  std::unique_ptr<EncoderCache> encoder_cache_;
+  bool aligns_mamba_ = false;
+  std::size_t num_waiting_for_streaming_ = 0;
+  Contents contents_;
+  std::unique_ptr<KvEventLog> event_log_;
   // What upstream would crash with; only faithful behaviours set it.
   absl::Status fault_;
 
@@ -161,6 +208,11 @@ class Scheduler {
   std::vector<ScheduledRequest> scheduled_;
   std::vector<std::uint32_t> first_new_block_;
   std::vector<TokenId> draft_tokens_;
+  std::int32_t encoder_budget_ = 0;
+  std::vector<ScheduledEncoderInput> encoder_inputs_;
+  std::vector<std::int32_t> chosen_inputs_;  // of the request looked at
+  std::vector<std::string> freed_encoder_hashes_;
+  std::vector<std::int32_t> lora_ids_;  // adapters of the step
   std::vector<RequestHandle> preempted_;
   std::vector<RequestHandle> reported_finished_;
   std::vector<std::int32_t> common_prefix_blocks_;
@@ -188,7 +240,7 @@ class Scheduler {
   std::vector<PrefillStats> output_prefill_stats_;
   std::vector<RequestEvent> output_events_;
   std::vector<EventRange> event_ranges_;
-  std::vector<RequestHandle> stopped_preempted_;
+  std::vector<KvEvent> kv_events_;
   bool stopped_running_ = false;
   std::vector<std::int64_t> accepted_per_position_;
   SpecDecodingStats spec_stats_;

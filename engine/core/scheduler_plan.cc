@@ -18,8 +18,9 @@ constexpr std::int32_t kOutputReserve = 4096;
 absl::StatusOr<StepPlan> Scheduler::Schedule(Seconds now) {
   BeginStep();
   ScheduleRunning(now);
+  if (fault_.ok() && config_.max_loras > 0 && !LookAtLoras()) fault_ = absl::InternalError("AssertionError: ");
   // Who was just preempted must not be admitted again for the room that he made (SCH-20).
-  if (preempted_.empty() && pause_state_ == PauseState::kUnpaused) AdmitWaiting(now);
+  if (fault_.ok() && preempted_.empty() && pause_state_ == PauseState::kUnpaused) AdmitWaiting(now);
   if (!fault_.ok()) return std::exchange(fault_, absl::OkStatus());
   AdvanceScheduled();
   return MakePlan();
@@ -39,7 +40,10 @@ void Scheduler::BeginStep() {
   scheduled_.clear();
   first_new_block_.clear();
   draft_tokens_.clear();
+  encoder_inputs_.clear();
+  encoder_budget_ = config_.encoder_budget;
   preempted_.clear();
+  kv_.BeginStep();
 }
 
 // ---- Running requests ---------------------------------------------------------------------------
@@ -49,7 +53,12 @@ void Scheduler::ScheduleRunning(Seconds now) {
   while (position < running_.size() && token_budget_ > 0) {
     const RequestHandle request = running_[position];
     const RequestState& state = requests_.state(request);
-    const std::int32_t num_tokens = TokensForRunning(state);
+    std::int32_t num_tokens = TokensForRunning(state);
+    chosen_inputs_.clear();
+    if (state.has_encoder_inputs) {
+      num_tokens = ChooseEncoderInputs(request, state.num_computed_tokens, num_tokens, config_.use_eagle ? 1 : 0);
+    }
+    if (aligns_mamba_) num_tokens = AlignTokens(state, state.num_computed_tokens, num_tokens);
     if (num_tokens == 0) {
       ++position;
       continue;
@@ -66,6 +75,7 @@ void Scheduler::ScheduleRunning(Seconds now) {
       continue;
     }
     if (state.num_draft_tokens > 0) TakeDrafts(request, entry);
+    if (!chosen_inputs_.empty()) ScheduleChosenInputs(request);
     scheduled_.push_back(entry);
     token_budget_ -= num_tokens;
     ++position;
@@ -114,7 +124,7 @@ bool Scheduler::AllocateForRunning(RequestHandle request, ScheduledRequest& entr
         return true;
       }
       case AllocationResult::kPoolExhausted:
-        fault_ = absl::InternalError("ValueError: Cannot get 1 free blocks from the pool");
+        fault_ = PoolExhausted();
         return false;
       case AllocationResult::kNoSpace:
         first_new_block_.resize(first_new_block_.size() - kv_.num_groups());
@@ -155,6 +165,11 @@ bool Scheduler::WithdrawFromStep(RequestHandle victim) {
   if (entry == scheduled_.end()) return false;
   token_budget_ += entry->num_tokens;
   scheduled_.erase(entry);
+  std::erase_if(encoder_inputs_, [&](const ScheduledEncoderInput& scheduled) {
+    if (scheduled.request != victim) return false;
+    encoder_budget_ += requests_.request(victim).encoder_inputs[static_cast<std::size_t>(scheduled.input)].length;
+    return true;
+  });
   return true;
 }
 
@@ -203,38 +218,103 @@ void Scheduler::LookUpPrefix(RequestHandle handle) {
   }
 }
 
-std::int32_t Scheduler::TokensForAdmission(const RequestState& state, std::int32_t computed) const {
-  const std::int32_t tokens = state.num_tokens - computed;
-  if (config_.long_prefill_token_threshold > 0) return std::min(tokens, config_.long_prefill_token_threshold);
-  return tokens;
+bool Scheduler::Promote(RequestHandle handle) {
+  RequestState& state = requests_.state(handle);
+  if (state.status != RequestStatus::kWaitingForStructuredOutputGrammar || !state.grammar_ready) return false;
+  state.status = RequestStatus::kWaiting;
+  return true;
+}
+
+bool Scheduler::LookAtLoras() {
+  lora_ids_.clear();
+  const auto add = [this](RequestHandle request) {
+    const std::int32_t id = requests_.state(request).lora_id;
+    if (id > 0 && std::find(lora_ids_.begin(), lora_ids_.end(), id) == lora_ids_.end()) lora_ids_.push_back(id);
+  };
+  if (config_.behavior.lora_limit_counts_scheduled_only) {
+    for (const ScheduledRequest& entry : scheduled_) add(entry.request);
+  } else {
+    for (RequestHandle request : running_) add(request);
+  }
+  return lora_ids_.size() <= static_cast<std::size_t>(config_.max_loras);
+}
+
+bool Scheduler::LoraFits(const RequestState& state) const {
+  return state.lora_id == 0 || lora_ids_.size() < static_cast<std::size_t>(config_.max_loras) ||
+         std::find(lora_ids_.begin(), lora_ids_.end(), state.lora_id) != lora_ids_.end();
+}
+
+std::int32_t Scheduler::AlignTokens(const RequestState& state, std::int32_t computed, std::int32_t num_tokens) const {
+  if (computed >= std::max(state.num_prompt_tokens, state.num_tokens - 1)) return num_tokens;
+  const std::int32_t size = config_.kv.block_size;
+  std::int32_t end = state.num_tokens / size * size;  // of the last state that can be cached
+  if (config_.use_eagle) end = std::max(end - size, 0);
+  if (computed + num_tokens < end) return num_tokens / size * size;
+  if (computed < end) return std::min(num_tokens, end - computed);
+  return num_tokens;
 }
 
 bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   const RequestHandle handle = queue.Front();
   RequestState& state = requests_.state(handle);
+  if ((IsBlocked(state.status) && !Promote(handle)) || !LoraFits(state)) {
+    queue.PopFront();
+    skipped_this_pass_.Prepend(handle);
+    return true;
+  }
   ExtendHashes(handle);
-  LookUpPrefix(handle);
   Request& request = requests_.request(handle);
-  // Recorded at every attempt, so that what is delivered is the admission that led to the first output (PF-2, PF-3).
-  if (state.has_prefill_stats &&
-      (state.num_preemptions == 0 || config_.behavior.prefill_stats_overwritten_after_preemption)) {
-    request.prefill_stats = PrefillStats::Of(state.num_prompt_tokens, hit_.num_tokens, 0);
+  hit_.Clear();
+  const bool fresh = state.num_computed_tokens == 0;  // else the next chunk of a session, which holds its blocks
+  if (fresh) {
+    LookUpPrefix(handle);
+    // Recorded at every attempt, so that what is delivered is the admission that led to the first output (PF-2, PF-3).
+    if (state.has_prefill_stats &&
+        (state.num_preemptions == 0 || config_.behavior.prefill_stats_overwritten_after_preemption)) {
+      request.prefill_stats = PrefillStats::Of(state.num_prompt_tokens, hit_.num_tokens, 0);
+    }
   }
 
-  std::int32_t num_tokens = TokensForAdmission(state, hit_.num_tokens);
+  const std::int32_t computed = state.num_computed_tokens + hit_.num_tokens;
+  std::int32_t num_tokens = state.num_tokens - computed;
+  if (config_.long_prefill_token_threshold > 0) num_tokens = std::min(num_tokens, config_.long_prefill_token_threshold);
   if (!config_.enable_chunked_prefill && num_tokens > token_budget_) return false;
   num_tokens = std::min(num_tokens, token_budget_);
-  TALLY_CHECK(num_tokens > 0, "request %u of %d tokens with a hit of %d", Index(handle), state.num_tokens, hit_.num_tokens);
-  if (config_.scheduler_reserve_full_isl && !kv_.FitsWholeSequence(handle, state.num_tokens, 0, hit_, 0)) return false;
-  const AllocationRequest wanted{.known = state.num_tokens, .scheduled = num_tokens, .hit = &hit_};
+  if (num_tokens <= 0) {
+    // A session that stopped in the middle of accepted drafts has more computed than known tokens (BUG-14).
+    fault_ = absl::InternalError("AssertionError: ");
+    return false;
+  }
+  chosen_inputs_.clear();
+  if (state.has_encoder_inputs) {
+    num_tokens = ChooseEncoderInputs(handle, computed, num_tokens, config_.use_eagle ? 1 : 0);
+    if (num_tokens == 0) return false;
+  }
+  if (aligns_mamba_) {
+    num_tokens = AlignTokens(state, computed, num_tokens);
+    if (num_tokens == 0) return false;
+  }
+  const std::int32_t encoder = config_.encoder_decoder ? ChosenEmbeddings(request) : 0;
+  if (config_.scheduler_reserve_full_isl &&
+      !kv_.FitsWholeSequence(handle, state.num_tokens, state.num_computed_tokens, hit_, 0, encoder)) {
+    ReleaseEncoderInputs(handle);
+    return false;
+  }
+  const AllocationRequest wanted{.computed = state.num_computed_tokens,
+                                 .known = state.num_tokens,
+                                 .scheduled = num_tokens,
+                                 .lookahead = !fresh && config_.use_eagle ? config_.num_speculative_tokens : 0,
+                                 .hit = &hit_,
+                                 .encoder = encoder};
   const std::span<std::uint32_t> row = NewBlocksRow();
   switch (kv_.Allocate(handle, wanted, request.hashes.hashes, row)) {
     case AllocationResult::kAllocated: break;
     case AllocationResult::kNoSpace:
       first_new_block_.resize(first_new_block_.size() - kv_.num_groups());
+      ReleaseEncoderInputs(handle);
       return false;
     case AllocationResult::kPoolExhausted:
-      fault_ = absl::InternalError("ValueError: Cannot get 1 free blocks from the pool");
+      fault_ = PoolExhausted();
       return false;
   }
   std::fill(row.begin(), row.end(), 0);  // the worker gets the whole table
@@ -242,7 +322,7 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   queue.PopFront();
   running_.push_back(handle);
   RecordEvent(handle, RequestEvent::Kind::kScheduled, now);
-  if (!config_.behavior.queries_counted_per_attempt && config_.kv.enable_prefix_caching &&
+  if (fresh && !config_.behavior.queries_counted_per_attempt && config_.kv.enable_prefix_caching &&
       !request.skip_reading_prefix_cache) {
     prefix_cache_stats_.Record(state.num_tokens, hit_.num_tokens, state.num_preemptions > 0);
   }
@@ -253,17 +333,27 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
     }
     request.output.reserve(static_cast<std::size_t>(std::min(state.max_tokens, kOutputReserve)));
   }
+  if (state.lora_id > 0 && std::find(lora_ids_.begin(), lora_ids_.end(), state.lora_id) == lora_ids_.end()) {
+    lora_ids_.push_back(state.lora_id);
+  }
   scheduled_.push_back({.request = handle,
                         .num_tokens = num_tokens,
-                        .num_computed_tokens = hit_.num_tokens,
+                        .num_computed_tokens = computed,
                         .num_output_tokens = state.num_output_tokens() + state.num_output_placeholders,
                         .new_blocks = static_cast<std::uint32_t>(first_new_block_.size() / kv_.num_groups()) - 1,
                         .kind = state.status == RequestStatus::kPreempted ? ScheduledRequest::Kind::kResumed
                                                                           : ScheduledRequest::Kind::kNew});
+  if (!chosen_inputs_.empty()) ScheduleChosenInputs(handle);
   token_budget_ -= num_tokens;
   state.status = RequestStatus::kRunning;
-  state.num_computed_tokens = hit_.num_tokens;
+  state.num_computed_tokens = computed;
   return true;
+}
+
+absl::Status Scheduler::PoolExhausted() const {
+  const std::int32_t blocks = kv_.refused_blocks();
+  if (blocks == 0) return absl::InternalError("AssertionError: ");  // DEF-3
+  return absl::InternalError(absl::StrCat("ValueError: Cannot get ", blocks, " free blocks from the pool"));
 }
 
 // ---- After the decisions ------------------------------------------------------------------------
@@ -307,6 +397,9 @@ StepPlan Scheduler::MakePlan() {
   plan.first_new_block = first_new_block_;
   plan.num_groups = kv_.num_groups();
   plan.draft_tokens = draft_tokens_;
+  plan.encoder_inputs = encoder_inputs_;
+  encoder_cache_->TakeFreed(freed_encoder_hashes_);
+  plan.freed_encoder_hashes = freed_encoder_hashes_;
   plan.preempted = preempted_;
   plan.finished = reported_finished_;
   plan.common_prefix_blocks = common_prefix_blocks_;

@@ -9,7 +9,7 @@
 
 namespace tally {
 
-absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds) {
+absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds now) {
   if (outstanding_.empty()) return absl::FailedPreconditionError("update: no step is outstanding, wanted a schedule before it");
   if (absl::Status status = CheckOutcome(outstanding_.front(), outcome); !status.ok()) return status;
 
@@ -26,14 +26,20 @@ absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds
 
   for (std::size_t i = 0; i < updated_step_.size(); ++i) {
     const std::uint32_t begin = outcome.sampled_offsets[i];
-    UpdateRequest(updated_step_[i], outcome.sampled_tokens.subspan(begin, outcome.sampled_offsets[i + 1] - begin));
+    const auto is_in = [i](std::span<const std::uint32_t> places) {
+      return !places.empty() && std::binary_search(places.begin(), places.end(), static_cast<std::uint32_t>(i));
+    };
+    UpdateRequest(updated_step_[i], outcome.sampled_tokens.subspan(begin, outcome.sampled_offsets[i + 1] - begin),
+                  is_in(outcome.pooled), is_in(outcome.refused_by_grammar), now);
   }
   RemoveStopped();
   if (!fault_.ok()) return std::exchange(fault_, absl::OkStatus());
   for (const EventRange& range : event_ranges_) {
     outputs_[range.output].events = std::span(output_events_).subspan(range.begin, range.count);
   }
-  return StepResult{outputs_, TakeStats()};
+  kv_events_.clear();
+  if (event_log_ != nullptr) event_log_->Take(kv_events_);
+  return StepResult{outputs_, kv_events_, TakeStats()};
 }
 
 absl::Status Scheduler::CheckOutcome(std::span<const ScheduledRequest> step, const StepOutcome& outcome) const {
@@ -47,17 +53,27 @@ absl::Status Scheduler::CheckOutcome(std::span<const ScheduledRequest> step, con
                                                    ", wanted 0 to ", outcome.sampled_tokens.size()));
   }
   for (std::size_t i = 0; i < step.size(); ++i) {
-    if (step[i].num_tokens <= 0) return absl::InternalError("AssertionError: ");  // scheduler.md BUG-3
     if (offsets[i + 1] < offsets[i]) {
       return absl::InvalidArgumentError(absl::StrCat("sampled_offsets[", i + 1, "]: ", offsets[i + 1], ", wanted at least ",
                                                      offsets[i]));
     }
     const std::uint32_t sampled = offsets[i + 1] - offsets[i];
-    const std::uint32_t most = step[i].samples ? 1 + static_cast<std::uint32_t>(step[i].num_draft_tokens) : 0;
+    const std::uint32_t most = step[i].samples && !requests_.state(step[i].request).pooling ? 1 + static_cast<std::uint32_t>(step[i].num_draft_tokens) : 0;
     if (sampled > most) {
       return absl::InvalidArgumentError(absl::StrCat("sampled of ", std::string(id(step[i].request)), ": ", sampled,
                                                      " tokens, wanted at most ", most));
     }
+  }
+  for (const std::span<const std::uint32_t> places : {outcome.pooled, outcome.refused_by_grammar}) {
+    if (!std::is_sorted(places.begin(), places.end()) || (!places.empty() && places.back() >= step.size())) {
+      return absl::InvalidArgumentError(absl::StrCat("pooled, refused_by_grammar: wanted ascending places below ", step.size()));
+    }
+  }
+  for (std::uint32_t place : outcome.pooled) {
+    const ScheduledRequest& entry = step[place];
+    if (requests_.state(entry.request).pooling && entry.samples) continue;
+    return absl::InvalidArgumentError(absl::StrCat("pooled: ", std::string(id(entry.request)),
+                                                   ", wanted a pooling request whose prompt is computed"));
   }
   for (TokenId token : outcome.sampled_tokens) {
     if (token < 0) return absl::InvalidArgumentError(absl::StrCat("sampled: ", token, ", wanted a token id"));
@@ -65,22 +81,24 @@ absl::Status Scheduler::CheckOutcome(std::span<const ScheduledRequest> step, con
   return absl::OkStatus();
 }
 
-void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled) {
+void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled, bool pooled, bool refused,
+                              Seconds now) {
   const RequestHandle request = entry.request;
   RequestState& state = requests_.state(request);
   --state.steps_in_flight;
+  if (entry.num_tokens <= 0) fault_ = absl::InternalError("AssertionError: ");  // BUG-3
   if (IsFinished(state.status)) return;  // ended while the step was under way: its output is nobody's
   if (entry.num_draft_tokens > 0 && !sampled.empty()) AccountDrafts(entry, sampled.size());
-  if (sampled.empty()) return;
+  if (state.has_encoder_inputs) ReleasePassedInputs(request);
+  if (sampled.empty() && !pooled) return;
   if (config_.async_scheduling && state.discard_latest_async_tokens) {
     state.discard_latest_async_tokens = false;
     return;
   }
   const bool was_running = state.status == RequestStatus::kRunning;
-  RequestStatus stop = state.status;
+  RequestStatus stop = pooled ? RequestStatus::kFinishedStopped : state.status;
   const std::size_t taken = AppendTokens(request, sampled, stop);
-  const bool stopped = IsFinished(stop);
-  if (config_.async_scheduling) {
+  if (config_.async_scheduling && !sampled.empty()) {
     state.num_output_placeholders -= static_cast<std::int32_t>(taken);
     if (state.num_output_placeholders < 0) {
       // A request that was preempted and admitted again before its late output came has its placeholder taken by that
@@ -92,13 +110,24 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
       kv_.Register(request, state.num_computed_tokens - state.num_output_placeholders, requests_.request(request).hashes.hashes);
     }
   }
-  EmitOutput(request, sampled.first(taken), FinishReasonOf(stop));
-  if (!stopped) return;
+  if (refused && taken > 0) {
+    stop = RequestStatus::kFinishedError;
+    state.resumable = false;
+  }
+  if (!IsFinished(stop)) {
+    EmitOutput(request, sampled.first(taken), FinishReason::kNone, pooled);
+    return;
+  }
   if (was_running) {
     stopped_running_ = true;
   } else {
-    stopped_preempted_.push_back(request);
+    RemoveFromQueue(request);
   }
+  if (state.resumable && GoOnWithSession(request, now)) {
+    EmitOutput(request, sampled.first(taken), FinishReasonOf(stop), pooled);
+    return;
+  }
+  EmitOutput(request, sampled.first(taken), FinishReasonOf(stop), pooled);
   FinishRequest(request, stop);
 }
 
@@ -154,13 +183,14 @@ RequestStatus Scheduler::CheckStop(RequestHandle handle, TokenId last) {
   return state.status;
 }
 
-void Scheduler::EmitOutput(RequestHandle handle, std::span<const TokenId> tokens, FinishReason reason) {
+void Scheduler::EmitOutput(RequestHandle handle, std::span<const TokenId> tokens, FinishReason reason, bool pooled) {
   RequestState& state = requests_.state(handle);
   RequestOutput output;
   output.request = handle;
   output.finish_reason = reason;
+  output.pooled = pooled;
   output.tokens = tokens;
-  if (reason != FinishReason::kNone) output.stop_cause = requests_.request(handle).stop_cause;
+  if (reason != FinishReason::kNone || (state.resumable && config_.behavior.session_keeps_stop_cause)) output.stop_cause = requests_.request(handle).stop_cause;
   if (state.has_prefill_stats) {  // with the first output and never again (PF-5, PF-6)
     state.has_prefill_stats = false;
     output_prefill_stats_.push_back(requests_.request(handle).prefill_stats);
@@ -178,10 +208,9 @@ void Scheduler::EmitOutput(RequestHandle handle, std::span<const TokenId> tokens
 
 void Scheduler::RemoveStopped() {
   if (std::exchange(stopped_running_, false)) {
-    std::erase_if(running_, [this](RequestHandle request) { return IsFinished(requests_.state(request).status); });
+    // A session that goes on waits for its next chunk: it does not run either.
+    std::erase_if(running_, [this](RequestHandle r) { return requests_.state(r).status != RequestStatus::kRunning; });
   }
-  for (RequestHandle request : stopped_preempted_) waiting_.Remove(request);
-  stopped_preempted_.clear();
 }
 
 SchedulerStats Scheduler::TakeStats() {

@@ -9,6 +9,7 @@
 #include "engine/base/types.h"
 #include "engine/core/prefill_stats.h"
 #include "engine/core/request.h"
+#include "engine/kv/kv_events.h"
 
 namespace tally {
 
@@ -18,6 +19,10 @@ namespace tally {
 struct StepOutcome {
   std::span<const std::uint32_t> sampled_offsets;  // one more than there are requests
   std::span<const TokenId> sampled_tokens;
+  // Places in the plan, ascending: pooling requests whose result is there, and requests whose grammar refuses the sampled
+  // tokens (UPD-7).
+  std::span<const std::uint32_t> pooled;
+  std::span<const std::uint32_t> refused_by_grammar;
 };
 
 // What the client of a request gets from one step.
@@ -25,6 +30,7 @@ struct RequestOutput {
   RequestHandle request = kNoRequest;
   FinishReason finish_reason = FinishReason::kNone;
   StopCause stop_cause;
+  bool pooled = false;                           // the pooler's result is delivered
   std::span<const TokenId> tokens;               // a part of StepOutcome::sampled_tokens
   const PrefillStats* prefill_stats = nullptr;   // with the first output of the request only
   std::span<const RequestEvent> events;          // since its last output
@@ -69,6 +75,7 @@ struct SchedulerStats {
 // Views live until the scheduler's next call.
 struct StepResult {
   std::span<const RequestOutput> outputs;
+  std::span<const KvEvent> kv_events;  // since the last update
   SchedulerStats stats;
 };
 

@@ -33,6 +33,12 @@ struct ScheduledRequest {
   bool has_new_blocks() const { return new_blocks != kNoNewBlocks; }
 };
 
+// An encoder input to run in a step.
+struct ScheduledEncoderInput {
+  RequestHandle request = kNoRequest;
+  std::int32_t input = 0;  // its place in the request's encoder inputs
+};
+
 // Views into the scheduler's memory: they live until its next call. Block tables are read through
 // Scheduler::kv(): nothing is copied.
 struct StepPlan {
@@ -44,6 +50,10 @@ struct StepPlan {
   std::span<const std::uint32_t> first_new_block;
   std::uint32_t num_groups = 1;
   std::span<const TokenId> draft_tokens;
+  // By request in scheduling order, each request's in order.
+  std::span<const ScheduledEncoderInput> encoder_inputs;
+  // Hashes of encoder outputs that left the cache since the last plan.
+  std::span<const std::string> freed_encoder_hashes;
   // Requests that lost their blocks in this call, in order.
   std::span<const RequestHandle> preempted;
   // Requests that ended since the last call, in order; their ids can still be read.

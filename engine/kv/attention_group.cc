@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "engine/kv/chunked_local.h"
+#include "engine/kv/cross_attention.h"
 #include "engine/kv/full_attention.h"
+#include "engine/kv/mamba.h"
 #include "engine/kv/sliding_window.h"
 
 namespace tally {
@@ -17,6 +20,13 @@ std::unique_ptr<AttentionGroup> AttentionGroup::Create(const KvCacheConfig& conf
     case AttentionKind::kSlidingWindow:
       return std::make_unique<SlidingWindow>(spec, index, pool, tables, config.max_model_len,
                                              config.max_num_batched_tokens);
+    case AttentionKind::kChunkedLocal:
+      return std::make_unique<ChunkedLocal>(spec, index, pool, tables, config.max_model_len,
+                                            config.max_num_batched_tokens);
+    case AttentionKind::kMamba:
+      return std::make_unique<Mamba>(spec, index, pool, tables, config.enable_prefix_caching, config.mamba_needs_go_below_zero);
+    case AttentionKind::kCross:
+      return std::make_unique<CrossAttention>(spec, index, pool, tables);
   }
   TALLY_CHECK(false, "unknown kind of attention %d", static_cast<int>(spec.kind));
   return nullptr;
@@ -31,30 +41,55 @@ bool AttentionGroup::FindInAll(const BlockHash& hash, std::span<AttentionGroup* 
   return true;
 }
 
-std::int32_t AttentionGroup::BlocksNeeded(RequestHandle request, std::int32_t tokens, std::span<const BlockId> hits,
-                                          std::int32_t total_computed, std::int32_t most_blocks) const {
+std::int32_t AttentionGroup::Revived(std::span<const BlockId> hits, std::size_t first) const {
+  std::int32_t revived = 0;
+  for (std::size_t i = first; i < hits.size(); ++i) {
+    if (hits[i] != kNullBlock && pool_.reference_count(hits[i]) == 0) ++revived;
+  }
+  return revived;
+}
+
+std::int32_t AttentionGroup::BlocksNeeded(RequestHandle request, const BlockDemand& demand, std::span<const BlockId> hits,
+                                          std::int32_t most_blocks) const {
   const State& state = At(request);
   const auto length = static_cast<std::int32_t>(state.table.length);
-  const std::int32_t required = std::min(CeilDiv(tokens, block_size()), most_blocks);
+  const std::int32_t required = std::min(CeilDiv(demand.slots, block_size()), most_blocks);
   if (state.num_cached_blocks != kNotCounted) {
     TALLY_CHECK(hits.empty(), "a request that holds blocks has %zu hits", hits.size());
     return std::max(required - length, 0);
   }
-  const std::int32_t skipped_blocks = SkippedTokens(total_computed) / block_size();
+  const std::int32_t skipped_blocks = SkippedTokens(demand.computed) / block_size();
   const std::int32_t present = static_cast<std::int32_t>(hits.size()) + length;
   const std::int32_t fresh = std::max(required - std::max(skipped_blocks, present), 0);
-  std::int32_t revived = 0;
-  for (auto i = static_cast<std::size_t>(std::max(0, skipped_blocks - length)); i < hits.size(); ++i) {
-    if (hits[i] != kNullBlock && pool_.reference_count(hits[i]) == 0) ++revived;
-  }
-  return fresh + revived;
+  return fresh + Revived(hits, static_cast<std::size_t>(std::max(0, skipped_blocks - length)));
 }
 
 bool AttentionGroup::AppendFresh(State& state, std::int32_t count) {
-  if (static_cast<std::uint32_t>(count) > pool_.num_free()) return false;
+  if (static_cast<std::uint32_t>(count) > pool_.num_free()) {
+    refused_blocks_ = count;
+    return false;
+  }
+  if (count == 0) return true;
   if (state.table.length == 0) ++num_owners_;
   pool_.Allocate(tables_.Extend(state.table, static_cast<std::uint32_t>(count)));
   return true;
+}
+
+void AttentionGroup::AppendBlock(State& state, BlockId block) {
+  if (state.table.length == 0) ++num_owners_;
+  tables_.Extend(state.table, 1)[0] = block;
+}
+
+void AttentionGroup::AppendNulls(State& state, std::uint32_t count) {
+  if (state.table.length == 0) ++num_owners_;
+  const std::span<BlockId> added = tables_.Extend(state.table, count);
+  std::fill(added.begin(), added.end(), kNullBlock);
+}
+
+std::int32_t AttentionGroup::LeadingNulls(RequestHandle request) const {
+  const std::span<const BlockId> table = Table(request);
+  const auto end = std::partition_point(table.begin(), table.end(), [](BlockId block) { return block == kNullBlock; });
+  return static_cast<std::int32_t>(end - table.begin());
 }
 
 void AttentionGroup::AdoptHits(RequestHandle request, std::span<const BlockId> hits, std::int32_t total) {
@@ -77,6 +112,11 @@ void AttentionGroup::AdoptHits(RequestHandle request, std::span<const BlockId> h
   state.num_cached_blocks = static_cast<std::int32_t>(length);
 }
 
+bool AttentionGroup::Grow(RequestHandle request, const BlockDemand& demand, std::uint32_t& first_new) {
+  first_new = At(request).table.length;
+  return GrowTo(request, demand.slots);
+}
+
 bool AttentionGroup::GrowTo(RequestHandle request, std::int32_t tokens) {
   State& state = At(request);
   const std::int32_t count = CeilDiv(tokens, block_size()) - static_cast<std::int32_t>(state.table.length);
@@ -95,6 +135,9 @@ void AttentionGroup::Register(RequestHandle request, std::int32_t tokens, std::s
   const auto end = std::min(static_cast<std::size_t>(full_blocks), table.size());
   for (auto i = static_cast<std::size_t>(first); i < end; ++i) {
     if (table[i] != kNullBlock) pool_.Register(GroupKey(hashes[i], index_), table[i]);
+  }
+  if (KvEventLog* log = pool_.event_log(); log != nullptr) {
+    log->Stored(request, index_, block_size(), table, static_cast<std::size_t>(first), end);
   }
   state.num_cached_blocks = full_blocks;
 }

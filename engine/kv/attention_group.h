@@ -30,6 +30,14 @@ struct HitQuery {
   bool drop_last_block = false;       // EAGLE's rule: the drafter needs the last matched block computed again
 };
 
+// How many tokens a request wants room for.
+struct BlockDemand {
+  std::int32_t slots = 0;     // tokens to hold, look-ahead included
+  std::int32_t main = 0;      // of these, tokens that the model itself computes
+  std::int32_t computed = 0;  // tokens computed before, hits and external ones included
+  std::int32_t encoder = 0;   // encoder tokens for cross attention
+};
+
 class AttentionGroup {
  public:
   static constexpr std::int32_t kNotCounted = -1;
@@ -50,46 +58,56 @@ class AttentionGroup {
   std::span<const BlockId> Table(RequestHandle request) const { return tables_.View(At(request).table); }
   // Leading blocks known to be cached; kNotCounted before the first adoption or registration (MGR-33).
   std::int32_t num_cached_blocks(RequestHandle request) const { return At(request).num_cached_blocks; }
+  // Blocks that the last growth which failed could not get.
+  std::int32_t refused_blocks() const { return refused_blocks_; }
   // Requests that own blocks in this group.
   std::int32_t num_owners() const { return num_owners_; }
 
   // Makes room for a handle; existing state stays.
-  void Reserve(std::size_t num_handles) { states_.resize(std::max(num_handles, states_.size())); }
+  virtual void Reserve(std::size_t num_handles) { states_.resize(std::max(num_handles, states_.size())); }
 
   // Tokens at the front of a sequence with `computed` tokens that no later token reads (0 for full attention).
   virtual std::int32_t SkippedTokens(std::int32_t computed) const = 0;
   // Bound on the blocks that one request is thought to need, GRP-23.
   virtual std::int32_t BlockCap() const { return kNoCap; }
+  // Blocks that a sequence of `tokens` tokens holds at most while it runs alone.
+  virtual std::int32_t BlocksForAlone(std::int32_t tokens) const {
+    return std::min(CeilDiv(tokens, block_size()), BlockCap());
+  }
   // Finds the longest hit that all groups of `joint` (equal specs, this one among them) hold; writes the blocks of each
   // into `hits[i]`, null blocks where the kind needs none. All lists have the same length.
   virtual void FindLongestHit(const HitQuery& query, std::span<AttentionGroup* const> joint,
                               std::span<std::vector<BlockId>* const> hits) const = 0;
   // Leading blocks of the request that every owner of blocks in this group shares (MGR-50).
   virtual std::int32_t CommonPrefixBlocks(RequestHandle) { return 0; }
+  // A new scheduling step begins.
+  virtual void BeginStep() {}
 
-  // Free blocks that the request would use up to hold `tokens` tokens, cached blocks that it would revive included
-  // (MGR-32), thought to be `most_blocks` at most. `hits` is empty for a request that holds blocks already. O(hits).
-  std::int32_t BlocksNeeded(RequestHandle request, std::int32_t tokens, std::span<const BlockId> hits,
-                            std::int32_t total_computed, std::int32_t most_blocks) const;
+  // Free blocks that the request would use up, cached blocks that it would revive included (MGR-32), when its table is
+  // thought to have `most_blocks` at most. `hits` is empty for a request that holds blocks already. O(hits).
+  virtual std::int32_t BlocksNeeded(RequestHandle request, const BlockDemand& demand, std::span<const BlockId> hits,
+                                    std::int32_t most_blocks) const;
 
   // Starts a request's table with its hits (MGR-30); `total` tokens will be computed, external ones included. Nothing
   // happens for a request that holds blocks.
   void AdoptHits(RequestHandle request, std::span<const BlockId> hits, std::int32_t total);
-  // Lengthens the table to hold `tokens` tokens (MGR-31). False when the pool ran out, which only the cap of GRP-23 makes
-  // possible (DEF-2).
-  bool GrowTo(RequestHandle request, std::int32_t tokens);
+  // Makes room for `tokens` computed tokens, hits included, when a connector brings some of them. False when the pool ran out,
+  // which only the cap of GRP-23 makes possible (DEF-2).
+  virtual bool GrowToExternal(RequestHandle request, std::int32_t tokens) { return GrowTo(request, tokens); }
+  // Lengthens the table (MGR-31); `first_new` is the place of the first entry that the worker does not know. False as above.
+  virtual bool Grow(RequestHandle request, const BlockDemand& demand, std::uint32_t& first_new);
 
   // Registers the blocks that `tokens` tokens fill (MGR-34). `hashes` are at this group's block size.
-  void Register(RequestHandle request, std::int32_t tokens, std::span<const BlockHash> hashes);
+  virtual void Register(RequestHandle request, std::int32_t tokens, std::span<const BlockHash> hashes);
 
   // Gives back the blocks that no later token reads, null blocks in their place (MGR-40).
-  void RemoveSkipped(RequestHandle request, std::int32_t total_computed);
+  virtual void RemoveSkipped(RequestHandle request, std::int32_t total_computed);
 
-  void Free(RequestHandle request);
+  virtual void Free(RequestHandle request);
 
   // Up to which counts nothing happens for this request: tokens that its table holds, tokens at which its next block becomes
   // full, computed tokens at which it gives the next block back.
-  std::int32_t SlotCapacity(RequestHandle request) const;
+  virtual std::int32_t SlotCapacity(RequestHandle request) const;
   std::int32_t NextRegistration(RequestHandle request) const;
   virtual std::int32_t NextSkip(RequestHandle) const { return std::numeric_limits<std::int32_t>::max(); }
 
@@ -105,10 +123,18 @@ class AttentionGroup {
   std::optional<BlockId> FindCached(const BlockHash& hash) const { return pool_.FindCached(GroupKey(hash, index_)); }
   // Whether each group of `joint` caches `hash`; writes their blocks into `found`.
   static bool FindInAll(const BlockHash& hash, std::span<AttentionGroup* const> joint, std::span<BlockId> found);
+  bool GrowTo(RequestHandle request, std::int32_t tokens);
+  // Of `hits` from `first` on, those that nobody uses: reviving them takes free blocks.
+  std::int32_t Revived(std::span<const BlockId> hits, std::size_t first) const;
   // Extends the table by freshly allocated blocks, or answers false when there are not enough.
   bool AppendFresh(State& state, std::int32_t count);
+  void AppendBlock(State& state, BlockId block);
+  void AppendNulls(State& state, std::uint32_t count);
+  // Null blocks at the start of the table. O(log blocks).
+  std::int32_t LeadingNulls(RequestHandle request) const;
   std::span<BlockId> Mutable(State& state) { return tables_.View(state.table); }
 
+  std::int32_t refused_blocks_ = 0;
   const KvGroupSpec spec_;
   const std::uint32_t index_;
   BlockPool& pool_;

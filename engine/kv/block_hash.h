@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace tally {
 
@@ -14,6 +15,11 @@ struct BlockHash {
   std::uint64_t high = 0;
 
   friend bool operator==(const BlockHash&, const BlockHash&) = default;
+  // For Abseil's hash containers.
+  template <typename H>
+  friend H AbslHashValue(H state, const BlockHash& hash) {
+    return H::combine(std::move(state), hash.low, hash.high);
+  }
 };
 
 // The full digest of the sha256-over-CBOR algorithm, needed where hash values are visible outside (KV events,

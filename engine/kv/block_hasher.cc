@@ -59,6 +59,20 @@ BlockHash FirstBytes(const BlockDigest& digest) {
 
 }  // namespace
 
+void AppendExtraKeys(const BlockExtraKeys& extra, std::int64_t begin, std::int64_t end, std::size_t& item,
+                     std::vector<ExtraKey>& keys) {
+  if (!extra.lora_name.empty()) keys.push_back({extra.lora_name, 0, ExtraKey::Kind::kLora});
+  if (!extra.items.empty() && extra.items.back().end() > begin) {
+    for (; item < extra.items.size() && extra.items[item].offset < end; ++item) {
+      const MultimodalItem& overlapping = extra.items[item];
+      if (begin >= overlapping.end()) continue;
+      keys.push_back({overlapping.hash, static_cast<std::int32_t>(overlapping.offset - begin), ExtraKey::Kind::kItem});
+      if (end < overlapping.end()) break;  // the next block has it too
+    }
+  }
+  if (begin == 0 && !extra.cache_salt.empty()) keys.push_back({extra.cache_salt, 0, ExtraKey::Kind::kSalt});
+}
+
 BlockHasher::BlockHasher(HashAlgorithm algorithm, std::int32_t block_size, std::uint64_t seed, std::string_view cbor_seed)
     : algorithm_(algorithm), block_size_(block_size), seed_(seed) {
   TALLY_CHECK(block_size > 0, "block size %d", block_size);
@@ -75,7 +89,7 @@ BlockDigest BlockHasher::Sha256(std::string_view bytes) {
 }
 
 std::string BlockHasher::CborEncoding(const BlockDigest& parent, std::span<const std::int64_t> tokens,
-                                      std::span<const std::string_view> extra) {
+                                      std::span<const ExtraKey> extra) {
   CborWriter writer;
   writer.Array(3);
   writer.Bytes(parent);
@@ -85,7 +99,11 @@ std::string BlockHasher::CborEncoding(const BlockDigest& parent, std::span<const
     writer.Null();
   } else {
     writer.Array(extra.size());
-    for (std::string_view key : extra) writer.Text(key);
+    for (const ExtraKey& key : extra) {
+      if (key.kind == ExtraKey::Kind::kItem) writer.Array(2);
+      writer.Text(key.text);
+      if (key.kind == ExtraKey::Kind::kItem) writer.Integer(key.offset);
+    }
   }
   return writer.Take();
 }
@@ -94,8 +112,11 @@ void BlockHasher::Extend(const TokenSequence& tokens, const BlockExtraKeys& extr
   const auto size = static_cast<std::size_t>(block_size_);
   const std::size_t full_blocks = tokens.size() / size;
   if (full_blocks > chain.hashes.capacity()) chain.hashes.reserve(std::max(full_blocks, 2 * chain.hashes.capacity()));
+  std::size_t item = chain.hashes.empty() || extra.items.empty() ? 0 : extra.items.size() - 1;
   for (std::size_t block = chain.hashes.size(); block < full_blocks; ++block) {
     const std::size_t begin = block * size;
+    keys_.clear();
+    AppendExtraKeys(extra, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(begin + size), item, keys_);
     std::span<const TokenId> content;
     if (begin + size <= tokens.prompt.size()) {
       content = tokens.prompt.subspan(begin, size);
@@ -108,18 +129,17 @@ void BlockHasher::Extend(const TokenSequence& tokens, const BlockExtraKeys& extr
       content = straddling_;
     }
     if (algorithm_ == HashAlgorithm::kXxh3) {
-      AppendXxh3(content, extra, chain);
+      AppendXxh3(content, chain);
     } else {
-      AppendSha256(content, extra, chain);
+      AppendSha256(content, chain);
     }
   }
 }
 
-void BlockHasher::AppendXxh3(std::span<const TokenId> tokens, const BlockExtraKeys& extra, BlockHashChain& chain) {
-  const bool first = chain.hashes.empty();
-  const BlockHash parent = first ? BlockHash{} : chain.hashes.back();
-  // parent, tokens, then the extra keys, each with its length; a block has a fixed number of tokens, so no
-  // two different inputs give the same bytes.
+void BlockHasher::AppendXxh3(std::span<const TokenId> tokens, BlockHashChain& chain) {
+  const BlockHash parent = chain.hashes.empty() ? BlockHash{} : chain.hashes.back();
+  // Parent, tokens, then the extra keys, each with its kind and length: a block has a fixed number of tokens, so no two
+  // different inputs give the same bytes.
   buffer_.clear();
   const auto append = [this](const void* data, std::size_t bytes) {
     const auto* begin = static_cast<const unsigned char*>(data);
@@ -127,25 +147,19 @@ void BlockHasher::AppendXxh3(std::span<const TokenId> tokens, const BlockExtraKe
   };
   append(&parent, sizeof parent);
   append(tokens.data(), tokens.size_bytes());
-  const std::string_view salt = first ? extra.cache_salt : std::string_view{};
-  if (!extra.lora_name.empty() || !salt.empty()) {
-    for (std::string_view key : {extra.lora_name, salt}) {
-      const std::uint64_t length = key.size();
-      append(&length, sizeof length);
-      append(key.data(), key.size());
-    }
+  for (const ExtraKey& key : keys_) {
+    const std::uint32_t head[] = {static_cast<std::uint32_t>(key.kind), static_cast<std::uint32_t>(key.offset),
+                                  static_cast<std::uint32_t>(key.text.size())};
+    append(head, sizeof head);
+    append(key.text.data(), key.text.size());
   }
   const XXH128_hash_t hash = XXH3_128bits_withSeed(buffer_.data(), buffer_.size(), seed_);
   chain.hashes.push_back({hash.low64, hash.high64});
 }
 
-void BlockHasher::AppendSha256(std::span<const TokenId> tokens, const BlockExtraKeys& extra, BlockHashChain& chain) {
-  const bool first = chain.digests.empty();
-  std::vector<std::string_view> keys;
-  if (!extra.lora_name.empty()) keys.push_back(extra.lora_name);
-  if (first && !extra.cache_salt.empty()) keys.push_back(extra.cache_salt);
+void BlockHasher::AppendSha256(std::span<const TokenId> tokens, BlockHashChain& chain) {
   const std::vector<std::int64_t> wide(tokens.begin(), tokens.end());
-  const BlockDigest digest = Sha256(CborEncoding(first ? root_ : chain.digests.back(), wide, keys));
+  const BlockDigest digest = Sha256(CborEncoding(chain.digests.empty() ? root_ : chain.digests.back(), wide, keys_));
   chain.digests.push_back(digest);
   chain.hashes.push_back(FirstBytes(digest));
 }

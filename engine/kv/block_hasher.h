@@ -19,12 +19,35 @@ namespace tally {
 
 enum class HashAlgorithm : std::uint8_t { kXxh3, kSha256Cbor };
 
-// What enters a block's hash beside its tokens (HASH-3). Empty strings are absent.
-struct BlockExtraKeys {
-  std::string_view lora_name;   // in every block
-  std::string_view cache_salt;  // only in the block that starts at token 0; the chain carries it on
-  bool empty() const { return lora_name.empty() && cache_salt.empty(); }
+// An input of another modality (an image, say) that stands for placeholder tokens of the prompt.
+struct MultimodalItem {
+  std::string hash;         // identifies the content
+  std::int32_t offset = 0;  // of its first placeholder token
+  std::int32_t length = 0;  // placeholder tokens, one embedding each
+
+  std::int32_t end() const { return offset + length; }
 };
+
+// What enters the block hashes of a request beside its tokens (HASH-3). Empty strings are absent.
+struct BlockExtraKeys {
+  std::string_view lora_name;             // in every block
+  std::span<const MultimodalItem> items;  // in the blocks that they overlap; in order of their offsets
+  std::string_view cache_salt;            // only in the block that starts at token 0; the chain carries it on
+};
+
+// One extra key of one block: a text, for an item with its offset from the block's first token.
+struct ExtraKey {
+  // Upstream's hashes do not tell the kinds apart (DEF-11); XXH3 ones do.
+  enum class Kind : std::uint8_t { kLora = 1, kItem, kSalt };
+  std::string_view text;
+  std::int32_t offset = 0;  // of an item
+  Kind kind = Kind::kLora;
+};
+
+// Appends the extra keys of the block of tokens begin .. end-1. `item` is the first item that may overlap it and moves on with
+// the blocks (HASH-4).
+void AppendExtraKeys(const BlockExtraKeys& extra, std::int64_t begin, std::int64_t end, std::size_t& item,
+                     std::vector<ExtraKey>& keys);
 
 // A request's tokens as the scheduler holds them: the prompt, then what was sampled.
 struct TokenSequence {
@@ -55,18 +78,19 @@ class BlockHasher {
   HashAlgorithm algorithm() const { return algorithm_; }
   std::int32_t block_size() const { return block_size_; }
 
-  // Appends the hashes of all full blocks of `tokens` that the chain lacks. O(tokens of these blocks).
+  // Appends the hashes of all full blocks of `tokens` that the chain lacks. O(tokens of these blocks). After the first call
+  // only the last item is thought to reach into new blocks (HASH-5).
   void Extend(const TokenSequence& tokens, const BlockExtraKeys& extra, BlockHashChain& chain);
 
   // The bytes that kSha256Cbor digests for one block; `extra` holds the block's own keys (HASH-11).
   static std::string CborEncoding(const BlockDigest& parent, std::span<const std::int64_t> tokens,
-                                  std::span<const std::string_view> extra);
+                                  std::span<const ExtraKey> extra);
   static BlockDigest Sha256(std::string_view bytes);
   const BlockDigest& root() const { return root_; }
 
  private:
-  void AppendXxh3(std::span<const TokenId> tokens, const BlockExtraKeys& extra, BlockHashChain& chain);
-  void AppendSha256(std::span<const TokenId> tokens, const BlockExtraKeys& extra, BlockHashChain& chain);
+  void AppendXxh3(std::span<const TokenId> tokens, BlockHashChain& chain);
+  void AppendSha256(std::span<const TokenId> tokens, BlockHashChain& chain);
 
   HashAlgorithm algorithm_;
   std::int32_t block_size_;
@@ -74,6 +98,7 @@ class BlockHasher {
   BlockDigest root_;
   std::vector<TokenId> straddling_;  // a block that holds the prompt's end and first outputs
   std::vector<unsigned char> buffer_;
+  std::vector<ExtraKey> keys_;  // of the block being hashed
 };
 
 }  // namespace tally

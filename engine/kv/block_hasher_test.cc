@@ -33,7 +33,7 @@ TEST(Sha256CborTest, RootIsTheDigestOfTheSeedAsText) {
 TEST(Sha256CborTest, EncodesShortestHeads) {
   const BlockDigest root = BlockHasher(HashAlgorithm::kSha256Cbor, 4).root();
   const std::vector<std::int64_t> tokens = {0, 23, 24, 255, 256, 65535, 65536, 4294967296};
-  const std::vector<std::string_view> extra = {"\xc3\xa9"};
+  const std::vector<ExtraKey> extra = {{"\xc3\xa9", 0, ExtraKey::Kind::kSalt}};
   const std::string bytes = BlockHasher::CborEncoding(root, tokens, extra);
   EXPECT_EQ(Hex(bytes), "835820" + std::string(kRoot) + "880017181818ff19010019ffff1a000100001b00000001000000008162c3a9");
   EXPECT_EQ(Hex(BlockHasher::Sha256(bytes)), "da4b943d38ad5cadde0b1859823e95afed83e195b82e4c2146c1dd35e3e46de6");
@@ -53,12 +53,23 @@ TEST(Sha256CborTest, ExtraKeysAreLoraThenSaltAndTheSaltOnlyInTheFirstBlock) {
   BlockHasher hasher(HashAlgorithm::kSha256Cbor, 4);
   const std::vector<TokenId> tokens = {1, 2, 3, 4, 5, 6, 7, 8};
   BlockHashChain salted;
-  hasher.Extend({std::span(tokens).first(4), {}}, {.lora_name = {}, .cache_salt = "salt"}, salted);
+  hasher.Extend({std::span(tokens).first(4), {}}, {.cache_salt = "salt"}, salted);
   EXPECT_EQ(Hex(salted.digests[0]), "fc4ede16a2de1e091ff40df14d03495873c6222d8e61532d7f2682cbfe0401a9");
   BlockHashChain both;
   hasher.Extend({tokens, {}}, {.lora_name = "lorax", .cache_salt = "s1"}, both);
   EXPECT_EQ(Hex(both.digests[0]), "12333871f1fa5999e8d8ffea27fa817cf601b335f596531b02552f9fb1a0c878");
   EXPECT_EQ(Hex(both.digests[1]), "b5eb304fe921cd8184a04eda1666021aad175d8f4a929ca613befed0f19fc9a1");
+}
+
+// V6 and V7: an image "img0" at tokens 2 to 5, "img1" at token 6.
+TEST(Sha256CborTest, ItemsEnterTheBlocksThatTheyOverlapWithTheirOffsets) {
+  BlockHasher hasher(HashAlgorithm::kSha256Cbor, 4);
+  const std::vector<TokenId> tokens = {0, 1, 2, 3, 4, 5, 6, 7};
+  const std::vector<MultimodalItem> items = {{"img0", 2, 4}, {"img1", 6, 1}};
+  BlockHashChain chain;
+  hasher.Extend({tokens, {}}, {.lora_name = "lorax", .items = items, .cache_salt = "s1"}, chain);
+  EXPECT_EQ(Hex(chain.digests[0]), "754ba0c367291c262fb931d7cadf44c91cde54c9c2622dafd61a3b475834c2f2");
+  EXPECT_EQ(Hex(chain.digests[1]), "f3afb2374fbad437d3f39169c00d9302177c57546d4f802a5c78bdce8e9d70e4");
 }
 
 class BlockHasherTest : public testing::TestWithParam<HashAlgorithm> {};
@@ -70,13 +81,13 @@ TEST_P(BlockHasherTest, SplitBetweenPromptAndOutputDoesNotMatter) {
   std::vector<TokenId> tokens(22);
   std::iota(tokens.begin(), tokens.end(), 100);
   BlockHashChain whole;
-  hasher.Extend({tokens, {}}, {.lora_name = {}, .cache_salt = "s"}, whole);
+  hasher.Extend({tokens, {}}, {.cache_salt = "s"}, whole);
   ASSERT_EQ(whole.hashes.size(), 5U);
   for (std::size_t split = 0; split <= tokens.size(); ++split) {
     BlockHashChain chain;
     const auto all = std::span(std::as_const(tokens));
     for (std::size_t known = split; known <= tokens.size(); ++known) {
-      hasher.Extend({all.first(split), all.subspan(split, known - split)}, {.lora_name = {}, .cache_salt = "s"}, chain);
+      hasher.Extend({all.first(split), all.subspan(split, known - split)}, {.cache_salt = "s"}, chain);
     }
     EXPECT_EQ(chain.hashes, whole.hashes) << "prompt of " << split;
   }
@@ -97,7 +108,7 @@ TEST_P(BlockHasherTest, EveryInputOfABlockChangesItAndAllAfterIt) {
   EXPECT_EQ(changed[0], plain[0]);
   EXPECT_FALSE(changed[1] == plain[1]);
   EXPECT_FALSE(changed[2] == plain[2]);
-  for (const BlockExtraKeys& extra : {BlockExtraKeys{"a", ""}, BlockExtraKeys{"", "a"}, BlockExtraKeys{"a", "a"}}) {
+  for (const BlockExtraKeys& extra : {BlockExtraKeys{.lora_name = "a"}, BlockExtraKeys{.cache_salt = "a"}, BlockExtraKeys{.lora_name = "a", .cache_salt = "a"}}) {
     const std::vector<BlockHash> keyed = chain_of(tokens, extra);
     for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_FALSE(keyed[i] == plain[i]) << i;
   }
@@ -117,8 +128,8 @@ TEST(Xxh3Test, AdapterAndSaltOfTheSameNameDiffer) {
   const std::vector<TokenId> tokens = {1, 2, 3, 4};
   BlockHashChain adapter;
   BlockHashChain salt;
-  BlockHasher(HashAlgorithm::kXxh3, 4).Extend({tokens, {}}, {.lora_name = "x", .cache_salt = {}}, adapter);
-  BlockHasher(HashAlgorithm::kXxh3, 4).Extend({tokens, {}}, {.lora_name = {}, .cache_salt = "x"}, salt);
+  BlockHasher(HashAlgorithm::kXxh3, 4).Extend({tokens, {}}, {.lora_name = "x"}, adapter);
+  BlockHasher(HashAlgorithm::kXxh3, 4).Extend({tokens, {}}, {.cache_salt = "x"}, salt);
   EXPECT_FALSE(adapter.hashes[0] == salt.hashes[0]);
 }
 

@@ -40,7 +40,7 @@ void BlockPool::Allocate(std::span<BlockId> out) {
   std::uint32_t id = blocks_[num_blocks_].next;
   for (BlockId& taken : out) {
     taken = BlockId{id};
-    if (prefix_caching_) index_.Remove(taken);
+    Evict(taken);
     blocks_[id].references = 1;
     id = blocks_[id].next;
   }
@@ -67,9 +67,16 @@ void BlockPool::FreeTailFirst(std::span<const BlockId> table) {
   ++reference_epoch_;
 }
 
+bool BlockPool::Evict(BlockId block) {
+  if (!prefix_caching_ || !index_.Remove(block)) return false;
+  if (event_log_ != nullptr) event_log_->Removed(block);
+  return true;
+}
+
 bool BlockPool::ResetPrefixCache() {
   if (num_free_ != num_blocks_ - 1) return false;
   index_.Clear();
+  if (event_log_ != nullptr) event_log_->Cleared();
   return true;
 }
 

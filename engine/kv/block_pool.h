@@ -16,6 +16,7 @@
 
 #include "engine/base/types.h"
 #include "engine/kv/block_hash.h"
+#include "engine/kv/kv_events.h"
 #include "engine/kv/prefix_index.h"
 
 namespace tally {
@@ -52,10 +53,13 @@ class BlockPool {
   bool IsCached(BlockId block) const { return prefix_caching_ && index_.Contains(block); }
   const BlockHash& KeyOf(BlockId block) const { return index_.KeyOf(block); }
   // Forgets what the block caches; references and queue stay as they are (POOL-19). False when it cached nothing.
-  bool Evict(BlockId block) { return prefix_caching_ && index_.Remove(block); }
+  bool Evict(BlockId block);
   // Forgets everything cached, unless a block is in use: then nothing changes and the answer is false. The order of the
   // free queue stays (POOL-20). O(num_blocks).
   bool ResetPrefixCache();
+  // From now on tells `log`, which outlives the pool, what leaves the cache.
+  void SetEventLog(KvEventLog* log) { event_log_ = log; }
+  KvEventLog* event_log() const { return event_log_; }
   std::uint32_t num_cached() const { return index_.size(); }
 
   std::int32_t reference_count(BlockId block) const { return blocks_[Index(block)].references; }
@@ -82,6 +86,7 @@ class BlockPool {
   // blocks_[num_blocks_] is the sentinel that closes the free queue to a ring: its next is the head.
   std::vector<Block> blocks_;
   PrefixIndex index_;
+  KvEventLog* event_log_ = nullptr;
   std::uint32_t num_blocks_;
   std::uint32_t num_free_ = 0;
   std::uint64_t reference_epoch_ = 0;

@@ -9,13 +9,19 @@
 
 namespace tally {
 
-enum class AttentionKind : std::uint8_t { kFull, kSlidingWindow };
+enum class AttentionKind : std::uint8_t { kFull, kSlidingWindow, kChunkedLocal, kMamba, kCross };
+
+// Which states of a Mamba layer are kept (GRP-40 to 46): one a request, one for each block, or those at the ends of steps.
+enum class MambaMode : std::uint8_t { kNone, kAll, kAlign };
 
 // One KV cache group (kv_cache.md section 4). Groups with equal specs are searched together.
 struct KvGroupSpec {
   AttentionKind kind = AttentionKind::kFull;
   std::int32_t block_size = 16;  // tokens a block
   std::int32_t window = 0;       // tokens that a sliding window sees, the current one included
+  std::int32_t chunk = 0;        // tokens of a chunk of chunked local attention
+  MambaMode mamba_mode = MambaMode::kNone;
+  std::int32_t speculative_blocks = 0;  // spare Mamba states of a request, for drafts
 
   friend bool operator==(const KvGroupSpec&, const KvGroupSpec&) = default;
 };
@@ -41,6 +47,7 @@ struct KvCacheConfig {
   // Faults of the reference engine, kept where its decisions are to be reproduced; see Behavior.
   bool window_cap_in_step_test = false;  // DEF-2
   bool adopts_group_by_group = false;    // DEF-1
+  bool mamba_needs_go_below_zero = false;  // DEF-3
 };
 
 }  // namespace tally

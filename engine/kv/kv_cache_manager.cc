@@ -52,6 +52,19 @@ absl::Status KvCacheManager::Validate(const KvCacheConfig& given) {
     if (group.block_size < 1 || group.block_size > kMaxBlockSize || group.block_size % config.block_size != 0) {
       return Invalid(field + ".block_size", group.block_size, absl::StrCat("a multiple of block_size ", config.block_size));
     }
+    if (group.kind == AttentionKind::kChunkedLocal && (group.chunk < 1 || group.chunk > (1 << 30))) {
+      return Invalid(field + ".chunk", group.chunk, "1 to 1073741824 tokens");
+    }
+    if (group.speculative_blocks < 0 || group.speculative_blocks > 1024) {
+      return Invalid(field + ".speculative_blocks", group.speculative_blocks, "0 to 1024");
+    }
+    const bool caches = config.enable_prefix_caching;
+    if (group.kind == AttentionKind::kMamba && caches && group.mamba_mode == MambaMode::kNone) {
+      return absl::InvalidArgumentError(absl::StrCat(field, ".mode: none, wanted all or align with prefix caching"));
+    }
+    if (group.kind == AttentionKind::kCross && caches) {
+      return absl::InvalidArgumentError(absl::StrCat(field, ".type: cross_attention, wanted enable_prefix_caching off"));
+    }
     if (group.kind == AttentionKind::kSlidingWindow && (group.window < 1 || group.window > (1 << 30))) {
       return Invalid(field + ".window", group.window, "1 to 1073741824 tokens");
     }
@@ -86,19 +99,20 @@ void KvCacheManager::FindLongestHit(std::span<const BlockHash> hashes, std::int3
 }
 
 bool KvCacheManager::FitsWholeSequence(RequestHandle request, std::int32_t known, std::int32_t computed,
-                                       const PrefixHit& hit, std::int32_t external) const {
+                                       const PrefixHit& hit, std::int32_t external, std::int32_t encoder) const {
   const std::int32_t total = std::min(computed + hit.num_tokens + external, config_.max_model_len);
   const std::int32_t full = std::min(known, config_.max_model_len);
   std::int64_t needed = 0;
   for (std::uint32_t g = 0; g < num_groups(); ++g) {
-    needed += groups_[g]->BlocksNeeded(request, full, HitBlocks(&hit, g), total, groups_[g]->BlockCap());
+    const BlockDemand demand{.slots = full, .main = full, .computed = total, .encoder = encoder};
+    needed += groups_[g]->BlocksNeeded(request, demand, HitBlocks(&hit, g), groups_[g]->BlockCap());
   }
   return needed <= pool_.num_free();
 }
 
 bool KvCacheManager::FitsEmptyPool(std::int32_t tokens) const {
   std::int64_t needed = 0;
-  for (const auto& group : groups_) needed += std::min(CeilDiv(tokens, group->block_size()), group->BlockCap());
+  for (const auto& group : groups_) needed += group->BlocksForAlone(tokens);
   return needed <= pool_.num_blocks() - 1;
 }
 
@@ -108,13 +122,16 @@ AllocationResult KvCacheManager::Allocate(RequestHandle request, const Allocatio
   TALLY_CHECK(args.scheduled != 0 || args.external != 0, "an allocation for no token");
   const std::int32_t local = args.computed + hit_tokens;
   const std::int32_t total = std::min(local + args.external, config_.max_model_len);
-  const std::int32_t slots = std::min(total + args.scheduled + args.lookahead, config_.max_model_len);
+  const BlockDemand demand{.slots = std::min(total + args.scheduled + args.lookahead, config_.max_model_len),
+                           .main = total + args.scheduled,
+                           .computed = local + args.external,
+                           .encoder = args.encoder};
 
   for (const auto& group : groups_) group->RemoveSkipped(request, total);
   std::int64_t needed = 0;
   for (std::uint32_t g = 0; g < num_groups(); ++g) {
     const std::int32_t most = config_.window_cap_in_step_test ? groups_[g]->BlockCap() : AttentionGroup::kNoCap;
-    needed += groups_[g]->BlocksNeeded(request, slots, HitBlocks(args.hit, g), local + args.external, most);
+    needed += groups_[g]->BlocksNeeded(request, demand, HitBlocks(args.hit, g), most);
   }
   if (needed > pool_.num_free()) {
     UpdateLimits(request);
@@ -125,21 +142,25 @@ AllocationResult KvCacheManager::Allocate(RequestHandle request, const Allocatio
     const std::int32_t adopted = local + args.external;
     for (std::uint32_t g = 0; g < num_groups(); ++g) {
       groups_[g]->AdoptHits(request, HitBlocks(args.hit, g), adopted);
-      if (config_.adopts_group_by_group && args.external > 0 && !groups_[g]->GrowTo(request, adopted)) {
-        return AllocationResult::kPoolExhausted;
+      if (config_.adopts_group_by_group && args.external > 0 && !groups_[g]->GrowToExternal(request, adopted)) {
+        return Exhausted(*groups_[g]);
       }
     }
     for (std::uint32_t g = 0; args.external > 0 && g < num_groups(); ++g) {
-      if (!groups_[g]->GrowTo(request, adopted)) return AllocationResult::kPoolExhausted;
+      if (!groups_[g]->GrowToExternal(request, adopted)) return Exhausted(*groups_[g]);
     }
   }
   for (std::uint32_t g = 0; g < num_groups(); ++g) {
-    first_new_block[g] = static_cast<std::uint32_t>(Table(request, g).size());
-    if (!groups_[g]->GrowTo(request, slots)) return AllocationResult::kPoolExhausted;
+    if (!groups_[g]->Grow(request, demand, first_new_block[g])) return Exhausted(*groups_[g]);
   }
   if (!args.delay_registration) Register(request, std::min(total + args.scheduled, args.known), hashes);
   UpdateLimits(request);
   return AllocationResult::kAllocated;
+}
+
+AllocationResult KvCacheManager::Exhausted(const AttentionGroup& group) {
+  refused_blocks_ = group.refused_blocks();
+  return AllocationResult::kPoolExhausted;
 }
 
 void KvCacheManager::Register(RequestHandle request, std::int32_t tokens, std::span<const BlockHash> hashes) {
@@ -184,16 +205,13 @@ void KvCacheManager::CheckInvariants(std::span<const RequestHandle> handles) con
       bool seen_block = false;
       for (BlockId block : table) {
         if (block == kNullBlock) {
-          TALLY_CHECK(!seen_block, "request %u: a null block behind a block", Index(request));
+          TALLY_CHECK(!seen_block || group->spec().kind == AttentionKind::kMamba, "request %u: a null block behind a block", Index(request));
           TALLY_CHECK(group->spec().kind != AttentionKind::kFull, "request %u: null block in a full table", Index(request));
           continue;
         }
         seen_block = true;
         ++references[Index(block)];
       }
-      TALLY_CHECK(group->num_cached_blocks(request) <= static_cast<std::int32_t>(table.size()),
-                  "request %u: %d cached blocks in a table of %zu", Index(request), group->num_cached_blocks(request),
-                  table.size());
     }
     TALLY_CHECK(owners == group->num_owners(), "group %u: %d owners, counted %d", group->index(), owners, group->num_owners());
   }

@@ -24,7 +24,7 @@ namespace tally {
 enum class AllocationResult : std::uint8_t {
   kAllocated,
   kNoSpace,        // refused: the pool has fewer free blocks than the request needs
-  kPoolExhausted,  // the pool ran out in the middle (kv_cache.md DEF-2): state is as far as it got
+  kPoolExhausted,  // the pool ran out in the middle (kv_cache.md DEF-2, DEF-3): state is as far as it got
 };
 
 // How a request is to grow in one step. Counts are tokens.
@@ -37,6 +37,7 @@ struct AllocationRequest {
   const PrefixHit* hit = nullptr;
   std::int32_t external = 0;
   bool delay_registration = false;  // the external tokens arrive later
+  std::int32_t encoder = 0;         // encoder tokens that a cross attention group has to hold
 };
 
 class KvCacheManager {
@@ -57,6 +58,13 @@ class KvCacheManager {
   // The blocks of a request in one group, null blocks included. Valid until the next allocation.
   std::span<const BlockId> Table(RequestHandle request, std::uint32_t group) const { return groups_[group]->Table(request); }
 
+  // From now on tells `log` what enters and leaves the prefix cache; it outlives the manager.
+  void SetEventLog(KvEventLog* log) { pool_.SetEventLog(log); }
+  // A new scheduling step begins; before any other call of the step.
+  void BeginStep() {
+    for (const auto& group : groups_) group->BeginStep();
+  }
+
   // Makes room for the request handles 0 .. num_handles-1.
   void Reserve(std::size_t num_handles);
 
@@ -65,7 +73,7 @@ class KvCacheManager {
 
   // Whether a waiting request of `known` tokens fits as a whole, given what it found (MGR-10).
   bool FitsWholeSequence(RequestHandle request, std::int32_t known, std::int32_t computed, const PrefixHit& hit,
-                         std::int32_t external) const;
+                         std::int32_t external, std::int32_t encoder = 0) const;
 
   // Whether one sequence of `tokens` tokens alone would fit in an empty pool.
   bool FitsEmptyPool(std::int32_t tokens) const;
@@ -91,8 +99,16 @@ class KvCacheManager {
   // For each group the leading blocks that all owners share with this request (MGR-50).
   void CommonPrefixBlocks(RequestHandle request, std::span<std::int32_t> blocks);
 
+  // Takes the content of blocks away, in the order given (MGR-52). Ids below num_blocks.
+  void Evict(std::span<const BlockId> blocks) {
+    for (BlockId block : blocks) pool_.Evict(block);
+  }
+
   // Empties the prefix cache; false, and no change, while a block is in use (POOL-20).
   bool ResetPrefixCache() { return pool_.ResetPrefixCache(); }
+
+  // After kPoolExhausted: the blocks that could not be had, or 0 when the table was longer than wanted.
+  std::int32_t refused_blocks() const { return refused_blocks_; }
 
   // For tests: aborts unless pool and tables agree; `handles` are all that may hold blocks. O(blocks).
   void CheckInvariants(std::span<const RequestHandle> handles) const;
@@ -110,6 +126,7 @@ class KvCacheManager {
     return hit->blocks[group];
   }
   void UpdateLimits(RequestHandle request);
+  AllocationResult Exhausted(const AttentionGroup& group);
 
   KvCacheConfig config_;
   BlockPool pool_;
@@ -117,6 +134,7 @@ class KvCacheManager {
   std::vector<std::unique_ptr<AttentionGroup>> groups_;
   PrefixSearch search_;
   std::vector<Limits> limits_;
+  std::int32_t refused_blocks_ = 0;
 };
 
 }  // namespace tally

@@ -55,20 +55,7 @@ void SlidingWindow::FindLongestHit(const HitQuery& query, std::span<AttentionGro
 }
 
 std::int32_t SlidingWindow::NextSkip(RequestHandle request) const {
-  const std::span<const BlockId> table = Table(request);
-  std::int64_t nulls = 0;
-  // Null blocks form a prefix: find its end by bisection.
-  std::size_t low = 0;
-  std::size_t high = table.size();
-  while (low < high) {
-    const std::size_t middle = (low + high) / 2;
-    if (table[middle] == kNullBlock) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  nulls = static_cast<std::int64_t>(low);
+  const std::int64_t nulls = LeadingNulls(request);
   const std::int64_t computed = (nulls + 1) * block_size() + spec_.window - 1;
   return static_cast<std::int32_t>(std::min<std::int64_t>(computed, std::numeric_limits<std::int32_t>::max()));
 }
