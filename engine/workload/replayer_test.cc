@@ -116,6 +116,20 @@ TEST(ReplayerTest, SharedPrefixIsAHit) {
   EXPECT_EQ(report.prefix_cache.hits, 8);
 }
 
+// What the engine samples is what the next turn of a conversation contains.
+TEST(ReplayerTest, NextTurnHitsTheOutputOfTheOneBefore) {
+  for (const bool asynchronous : {false, true}) {
+    WorkloadRequest first = Of(0, 8, 9), second = Of(50, 21, 1);
+    const std::uint64_t output = StreamSeed(StreamKind::kOutput, 1, 0);  // of row 1
+    first.segments = {{7, 8}};
+    second.segments = {{7, 8}, {output, 9}, {8, 4}};
+    ListSource source({first, second});
+    const ReplayReport report = MustReplay(Config(100, asynchronous), source);
+    // 8 tokens of the prompt and 8 of the output have KV; the ninth was never computed.
+    EXPECT_EQ(report.num_local_cached_tokens, 16);
+  }
+}
+
 TEST(ReplayerTest, PreemptionRecomputesWhatWasComputed) {
   // Two sequences of 24 tokens in a pool of 9 blocks of 4: only one of them can grow to its end.
   ListSource source({Of(0, 12, 12), Of(0, 12, 12)});
