@@ -145,6 +145,16 @@ TEST(ReplayerTest, PreemptionRecomputesWhatWasComputed) {
   EXPECT_EQ(report.peak_running, 2);
 }
 
+TEST(ReplayerTest, RecomputationInChunksCountsInFull) {
+  // Prompts longer than a step's 32 tokens; 23 blocks hold 44 tokens of both, and 12 blocks of one.
+  ListSource source({Of(0, 40, 12), Of(0, 40, 12)});
+  ReplayConfig config = Config(24);
+  config.engine.kv.enable_prefix_caching = false;
+  const ReplayReport report = MustReplay(config, source);
+  EXPECT_EQ(report.num_preemptions, 1);
+  EXPECT_EQ(report.num_recomputed_tokens, 44);
+}
+
 TEST(ReplayerTest, ImpossibleRequestsAreRejectedWithAReason) {
   for (const Behavior& behavior : {Behavior::Corrected(), Behavior::Vllm0_20()}) {
     ListSource source({Of(0, 150, 51), Of(0, 10, 3), Of(0, 30, 12), Of(0, 30, 10)});
