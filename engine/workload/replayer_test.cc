@@ -84,7 +84,13 @@ ReplayReport MustReplay(const ReplayConfig& config, WorkloadSource& source,
 TEST(ReplayerTest, LatenciesOfOneRequest) {
   for (const bool asynchronous : {false, true}) {
     ListSource source({Of(10, 40, 3)});
-    const ReplayReport report = MustReplay(Config(100, asynchronous), source);
+    std::size_t most_outstanding = 0;
+    ReplayOptions options;
+    options.on_plan = [&](const Scheduler& scheduler, const StepPlan&) {
+      most_outstanding = std::max(most_outstanding, scheduler.num_outstanding_steps());
+    };
+    const ReplayReport report = MustReplay(Config(100, asynchronous), source, options);
+    EXPECT_EQ(most_outstanding, asynchronous ? 2U : 1U);
     EXPECT_EQ(report.num_done, 1);
     // Two steps of prefill (32 and 8 tokens), two of decode; before 10 s nothing happens.
     EXPECT_EQ(report.num_steps, 4);
