@@ -205,7 +205,9 @@ void AddReplayCommand(CLI::App& app, CommandRunner& run) {
   command
       ->add_option("--limit", a.num_requests, "Requests to replay at most (generated: 2000)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  command->add_option("--seed", a.seed, "Of the generated workload and of Poisson arrivals");
+  // Larger numbers would be cut to the largest silently.
+  command->add_option("--seed", a.seed, "Of the generated workload and of Poisson arrivals")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
   command->add_option("--tokens-per-hash", a.tokens_per_hash,
                       "Prompt tokens that a hash id stands for, if not the format's number")
       ->check(CLI::Range(1, 1 << 20));

@@ -51,6 +51,8 @@ check "a wrong configuration" 2 "wrong.json: block_sise: 32, an unknown key" \
 check "an unknown model" 2 'model: "x", wanted one of' "$tally" replay --model x
 check "an unknown flag" 2 "--no-such-flag" "$tally" replay --no-such-flag
 check "a number out of range" 2 "--num-blocks" "$tally" replay --num-blocks 1
+check "a seed out of range" 2 "--seed" "$tally" replay --seed 18446744073709551616
+check "a negative seed" 2 "--seed" "$tally" replay --seed -1
 check "two kinds of arrivals" 2 "excludes" "$tally" replay --rate 1 --concurrency 1
 check "no subcommand" 2 "subcommand" "$tally"
 check "help" 0 "Exit codes: 0 done" "$tally" replay --help

@@ -84,7 +84,13 @@ ReplayReport MustReplay(const ReplayConfig& config, WorkloadSource& source,
 TEST(ReplayerTest, LatenciesOfOneRequest) {
   for (const bool asynchronous : {false, true}) {
     ListSource source({Of(10, 40, 3)});
-    const ReplayReport report = MustReplay(Config(100, asynchronous), source);
+    std::size_t most_outstanding = 0;
+    ReplayOptions options;
+    options.on_plan = [&](const Scheduler& scheduler, const StepPlan&) {
+      most_outstanding = std::max(most_outstanding, scheduler.num_outstanding_steps());
+    };
+    const ReplayReport report = MustReplay(Config(100, asynchronous), source, options);
+    EXPECT_EQ(most_outstanding, asynchronous ? 2U : 1U);
     EXPECT_EQ(report.num_done, 1);
     // Two steps of prefill (32 and 8 tokens), two of decode; before 10 s nothing happens.
     EXPECT_EQ(report.num_steps, 4);
@@ -116,6 +122,20 @@ TEST(ReplayerTest, SharedPrefixIsAHit) {
   EXPECT_EQ(report.prefix_cache.hits, 8);
 }
 
+// What the engine samples is what the next turn of a conversation contains.
+TEST(ReplayerTest, NextTurnHitsTheOutputOfTheOneBefore) {
+  for (const bool asynchronous : {false, true}) {
+    WorkloadRequest first = Of(0, 8, 9), second = Of(50, 21, 1);
+    const std::uint64_t output = StreamSeed(StreamKind::kOutput, 1, 0);  // of row 1
+    first.segments = {{7, 8}};
+    second.segments = {{7, 8}, {output, 9}, {8, 4}};
+    ListSource source({first, second});
+    const ReplayReport report = MustReplay(Config(100, asynchronous), source);
+    // 8 tokens of the prompt and 8 of the output have KV; the ninth was never computed.
+    EXPECT_EQ(report.num_local_cached_tokens, 16);
+  }
+}
+
 TEST(ReplayerTest, PreemptionRecomputesWhatWasComputed) {
   // Two sequences of 24 tokens in a pool of 9 blocks of 4: only one of them can grow to its end.
   ListSource source({Of(0, 12, 12), Of(0, 12, 12)});
@@ -129,6 +149,16 @@ TEST(ReplayerTest, PreemptionRecomputesWhatWasComputed) {
   EXPECT_EQ(report.num_recomputed_tokens, 16);
   EXPECT_DOUBLE_EQ(report.peak_kv_usage, 8.0 / 9);
   EXPECT_EQ(report.peak_running, 2);
+}
+
+TEST(ReplayerTest, RecomputationInChunksCountsInFull) {
+  // Prompts longer than a step's 32 tokens; 23 blocks hold 44 tokens of both, and 12 blocks of one.
+  ListSource source({Of(0, 40, 12), Of(0, 40, 12)});
+  ReplayConfig config = Config(24);
+  config.engine.kv.enable_prefix_caching = false;
+  const ReplayReport report = MustReplay(config, source);
+  EXPECT_EQ(report.num_preemptions, 1);
+  EXPECT_EQ(report.num_recomputed_tokens, 44);
 }
 
 TEST(ReplayerTest, ImpossibleRequestsAreRejectedWithAReason) {
