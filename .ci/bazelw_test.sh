@@ -138,7 +138,8 @@ refuses_an_unsuitable_bazel() {
 works_from_any_folder() {
   touch "$work/has-all"
   bazelw "$work/elsewhere" run --config=opt //:program -- run file
-  expect "the caller's folder" called "<run> <--run_under=env BUILD_WORKING_DIRECTORY=$work/elsewhere>"
+  expect "the caller's folder" \
+    called "<run> <--run_under=env BUILD_WORKING_DIRECTORY=$work/elsewhere>"
   expect "the workspace" called "<--config=opt> <//:program> <--> <run> <file> in $work/tally"
   : >"$calls"
   bazelw "$work/elsewhere" build //:run
