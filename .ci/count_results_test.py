@@ -102,6 +102,20 @@ class CountResultsTest(unittest.TestCase):
         self.add_result("//b:t", PASSED)
         self.assertEqual(self.run_script()[0][-1], "1 passed, 1 failed, 0 skipped")
 
+    def test_bytes_that_xml_forbids_are_no_failure(self):
+        self.add_result("//a:t", PASSED.replace("Passes", "Passes/\x01"))
+        with open(os.path.join(self.folder, "0.xml"), "ab") as file:
+            file.write(b"<!-- \xff -->")
+        self.assertEqual(self.run_script(), (["1 passed, 0 failed, 0 skipped"], 0))
+
+    def test_results_are_not_counted_twice(self):
+        self.add_result("//a:t", PASSED)
+        self.events.append(json.loads(json.dumps(self.events[0])))
+        self.events[1]["id"]["testResult"]["run"] = 2
+        lines, status = self.run_script()
+        self.assertEqual(lines[-1], "1 passed, 1 failed, 0 skipped")
+        self.assertEqual(status, 1)
+
     def test_pass_without_cases_is_a_failure(self):
         self.add_result("//a:t", "")
         self.assertEqual(self.run_script()[0][-1], "0 passed, 1 failed, 0 skipped")
