@@ -256,7 +256,6 @@ def _sampling_params(command: Json) -> SamplingParams:
         # The connector may write in it, so it gets its own copy.
         extra_args={"kv_transfer_params": plain(command["kv"])} if command.get("kv") else None,
     )
-    # Set past the constructor, whose validation would refuse the parameters that STOP-7 is about.
     if command.get("repetition"):
         params.repetition_detection = RepetitionDetectionParams(**command["repetition"])
     if command.get("skip_reading_prefix_cache"):

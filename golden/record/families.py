@@ -287,3 +287,197 @@ def pause(rng: random.Random) -> Scenario:
     if rng.random() < 0.3:
         _prioritize(config, workload)
     return Scenario(config, workload)
+
+
+# Pairs of features, and corners that random workloads seldom reach.
+
+
+@_family
+def encoder_preempt(rng: random.Random) -> Scenario:
+    """Encoder inputs in a small pool, often with priorities: victims that hold items."""
+    config, workload = _tight(rng), Workload(requests=12, max_output=40, burst=True)
+    config["encoder_budget"] = rng.choice([8, 12, 16])
+    config["encoder_cache_size"] = rng.choice([12, 16, 24])
+    workload.encoder = EncoderInputs(share=0.9)
+    workload.shared_prompts = 0.2
+    if rng.random() < 0.6:
+        _prioritize(config, workload)
+        workload.burst = False
+        workload.arrivals = 2
+    return Scenario(config, workload)
+
+
+@_family
+def encoder_eagle(rng: random.Random) -> Scenario:
+    """Items that start and end at the edges of chunks, with EAGLE's read-ahead of one token."""
+    config = _roomy(rng)
+    workload = Workload(max_output=16)
+    chunk = rng.choice([8, 12, 16])
+    if rng.random() < 0.5:
+        config["long_prefill_token_threshold"] = chunk
+        config["max_num_batched_tokens"] = 64
+    else:
+        config["max_num_batched_tokens"] = chunk
+    config["max_num_seqs"] = min(config["max_num_seqs"], 4)
+    config["num_speculative_tokens"] = workload.drafts = rng.choice([1, 2])
+    config["use_eagle"] = rng.random() < 0.8
+    config["encoder_budget"] = rng.choice([8, 16])
+    config["encoder_cache_size"] = rng.choice([16, 32])
+    config["disable_chunked_mm_input"] = rng.random() < 0.3
+    workload.encoder = EncoderInputs(share=0.9, max_items=5, edge=chunk)
+    workload.shared_prompts = 0.3
+    return Scenario(config, workload)
+
+
+@_family
+def encoder_events(rng: random.Random) -> Scenario:
+    """Items' hashes and offsets in the keys of blocks, seen in KV events."""
+    config, workload = _any(rng)
+    config["kv_events"] = True
+    config["encoder_budget"] = rng.choice([8, 16])
+    config["encoder_cache_size"] = rng.choice([24, 64])
+    # Items longer than a block, and several in one.
+    workload.encoder = EncoderInputs(share=0.9, lengths=(1, 2, 4, 9, 14), max_items=5)
+    workload.encoder.shared_images = 2
+    workload.shared_prompts = 0.8
+    workload.vocabulary = rng.choice([2, 5])
+    workload.salts = rng.random() < 0.5
+    if rng.random() < 0.3:
+        config["max_loras"] = 2
+        workload.loras = 2
+    return Scenario(config, workload)
+
+
+@_family
+def async_resets(rng: random.Random) -> Scenario:
+    """Asynchronous scheduling, and resets that preempt running requests with steps in flight."""
+    config, workload = _any(rng)
+    config["async_scheduling"] = True
+    workload.depth = rng.choice([2, 2, 3])
+    workload.reset_rate = rng.choice([0.05, 0.1])
+    workload.reset_running = 0.8
+    if rng.random() < 0.4:
+        _draft(config, workload, 2, eagle=rng.random() < 0.3)
+    return Scenario(config, workload)
+
+
+@_family
+def draft_gaps(rng: random.Random) -> Scenario:
+    """Drafts that don't come with every update: none may outlive the step that scheduled them."""
+    config, workload = _any(rng)
+    _draft(config, workload, rng.choice([1, 2, 4]), eagle=rng.random() < 0.5)
+    # A budget that cuts drafts off.
+    config["max_num_batched_tokens"] = rng.choice([8, 12, 64])
+    config["max_num_seqs"] = min(config["max_num_seqs"], 8)
+    workload.draft_gaps = rng.choice([0.3, 0.6])
+    return Scenario(config, workload)
+
+
+@_family
+def pipeline_drafts(rng: random.Random) -> Scenario:
+    """Drafts judged for a request that was preempted meanwhile, two and three steps deep."""
+    config, workload = _tight(rng), Workload(requests=12, max_output=50, burst=True)
+    _draft(config, workload, rng.choice([1, 2, 4]), eagle=rng.random() < 0.3)
+    workload.depth = rng.choice([2, 3])
+    config["async_scheduling"] = rng.random() < 0.5
+    workload.draft_gaps = rng.choice([0, 0.2])
+    workload.abort_rate = rng.choice([0, 0.03])
+    return Scenario(config, workload)
+
+
+@_family
+def block_sizes(rng: random.Random) -> Scenario:
+    """Groups of different block sizes: joined hashes, and hits at common multiples only."""
+    config = _roomy(rng, 2)
+    block_size = config["block_size"] = rng.choice([4, 8])
+    multiple = rng.choice([2, 3, 4])
+    coarse = block_size * multiple
+    config["num_blocks"] = rng.choice([40, 64, 96])
+    config["max_model_len"] = min(256, (config["num_blocks"] // 3) * block_size)
+    windows = [block_size, coarse, 2 * coarse + 1]
+    if rng.random() < 0.5:
+        groups = [_full(block_size), _window(coarse, rng.choice(windows))]
+    else:
+        groups = [_full(coarse), _window(block_size, rng.choice(windows))]
+    if rng.random() < 0.3:
+        groups.append(_window(block_size, 2 * block_size))
+    config["groups"] = groups
+    config["kv_events"] = rng.random() < 0.4
+    workload = Workload(requests=16)
+    workload.shared_prompts = 0.85
+    if rng.random() < 0.4:
+        _draft(config, workload, 2, eagle=True)
+    workload.abort_rate = rng.choice([0, 0.05])
+    return Scenario(config, workload)
+
+
+@_family
+def three_groups_eagle(rng: random.Random) -> Scenario:
+    """Full attention and two different windows with EAGLE, blocks of the windows evicted."""
+    config = _roomy(rng, 3)
+    block_size = config["block_size"] = rng.choice([4, 8])
+    config["num_blocks"] = rng.choice([30, 45, 60])
+    config["max_model_len"] = min(192, (config["num_blocks"] - 1) // 3 * block_size)
+    windows = rng.sample([block_size, 2 * block_size + 1, 3 * block_size, 5 * block_size], 2)
+    groups = [_full(block_size), *(_window(block_size, window) for window in windows)]
+    if rng.random() < 0.3:
+        groups.append(groups.pop(0))
+    config["groups"] = groups
+    workload = Workload(requests=20, max_output=12)
+    workload.shared_prompts = 0.9
+    _draft(config, workload, rng.choice([1, 2]), eagle=True)
+    return Scenario(config, workload)
+
+
+@_family
+def long_window(rng: random.Random) -> Scenario:
+    """Requests much longer than the one group's window: the cap on what a request needs."""
+    block_size = rng.choice([4, 8])
+    num_blocks = rng.choice([16, 24, 32])
+    budget = rng.choice([8, 16, 24])
+    config = {
+        "block_size": block_size,
+        "num_blocks": num_blocks,
+        "max_num_seqs": rng.choice([2, 4]),
+        "max_num_batched_tokens": budget,
+        # Longer than the pool: only the cap lets such a request in.
+        "max_model_len": block_size * num_blocks * 2,
+        "groups": [_window(block_size, rng.choice([1, 2, 3]) * block_size + rng.choice([0, 1, 2]))],
+        "enable_prefix_caching": rng.random() < 0.7,
+    }
+    workload = Workload(requests=8, max_output=30)
+    workload.max_prompt = block_size * num_blocks
+    return Scenario(config, workload)
+
+
+@_family
+def priority_aborts(rng: random.Random) -> Scenario:
+    """Aborts of many waiting requests out of the priority queues, sessions among them."""
+    config, workload = _tight(rng), Workload(requests=40, arrivals=8, max_output=20, burst=True)
+    _prioritize(config, workload)
+    config["max_num_seqs"] = rng.choice([1, 2, 4])
+    workload.abort_rate = 0.3
+    workload.abort_count = 5
+    workload.sessions = rng.choice([0, 0.4])
+    if rng.random() < 0.5:
+        workload.grammar = Grammar(delays=(2, 5, 8), reject_rate=0)
+    return Scenario(config, workload)
+
+
+@_family
+def repetition_odd(rng: random.Random) -> Scenario:
+    """Repetition detection with every small set of parameters that vLLM takes, zeros among them."""
+    config = _roomy(rng)
+    workload = Workload(requests=16, max_output=40, vocabulary=rng.choice([1, 2, 3]))
+    detecting = [
+        {"max_pattern_size": largest, "min_pattern_size": smallest, "min_count": count}
+        for largest in (1, 2, 3, 5)
+        for smallest in range(largest + 1)
+        for count in (2, 3, 4)
+    ]
+    # With patterns of at most no token it is off, whatever the count is.
+    off = [
+        {"max_pattern_size": 0, "min_pattern_size": 0, "min_count": count} for count in (-1, 0, 1, 2)
+    ]
+    workload.repetition = (*detecting, *off, *off)
+    return Scenario(config, workload)
