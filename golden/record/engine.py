@@ -142,7 +142,9 @@ class Engine:
         rejecting = self._grammars(command.get("grammar_rejects", ()))
         for grammar in rejecting:
             grammar.rejecting = True
-        core_outputs = self.scheduler.update_from_output(scheduled, _runner_output(command, scheduled))
+        core_outputs = self.scheduler.update_from_output(
+            scheduled, _runner_output(command, scheduled)
+        )
         for grammar in rejecting:
             grammar.rejecting = False
         if "drafts" in command:

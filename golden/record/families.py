@@ -477,7 +477,8 @@ def repetition_odd(rng: random.Random) -> Scenario:
     ]
     # With patterns of at most no token it is off, whatever the count is.
     off = [
-        {"max_pattern_size": 0, "min_pattern_size": 0, "min_count": count} for count in (-1, 0, 1, 2)
+        {"max_pattern_size": 0, "min_pattern_size": 0, "min_count": count}
+        for count in (-1, 0, 1, 2)
     ]
     workload.repetition = (*detecting, *off, *off)
     return Scenario(config, workload)

@@ -40,7 +40,9 @@ class PromptSource:
             [
                 rng.randint(1, longest),
                 rng.randint(1, max(1, longest // 4)),
-                min(longest, rng.randint(1, max(1, longest // self._block_size)) * self._block_size),
+                min(
+                    longest, rng.randint(1, max(1, longest // self._block_size)) * self._block_size
+                ),
             ]
         )
         if rng.random() >= self._shared_prompts:

@@ -13,6 +13,8 @@ import runtime
 
 if __name__ == "__main__":
     runtime.prepare()
+elif __name__ == "__mp_main__":  # in the worker process of a watched engine
+    runtime.replace_accelerator()
 
 import argparse  # noqa: E402
 import pathlib  # noqa: E402
@@ -37,7 +39,6 @@ def main(arguments: list[str]) -> int:
     watch.add_argument("output", type=pathlib.Path)
     watch.add_argument("--requests", type=int, default=12)
     watch.add_argument("--seed", type=int, default=0)
-    watch.add_argument("--sync", action="store_true", help="without asynchronous scheduling")
 
     commands.add_parser("families", help="name the families that generate knows")
 
@@ -51,15 +52,11 @@ def main(arguments: list[str]) -> int:
         case "generate":
             import generate as generate_command
 
-            return generate_command.run(
-                options.family, options.count, options.seed, options.output
-            )
+            return generate_command.run(options.family, options.count, options.seed, options.output)
         case "watch":
             import watch as watch_command
 
-            return watch_command.run(
-                options.output, options.requests, options.seed, async_scheduling=not options.sync
-            )
+            return watch_command.run(options.output, options.requests, options.seed)
         case _:
             import families
 

@@ -31,3 +31,15 @@ def prepare() -> None:
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     logging.disable(logging.CRITICAL)
+
+
+def replace_accelerator() -> None:
+    """Makes torch's calls to an accelerator do nothing, for a model on the CPU.
+
+    The wheel's torch is built for CUDA and fails in them when there is no device. The engine's
+    worker, a process of its own, needs it too.
+    """
+    import torch
+
+    torch.accelerator.synchronize = lambda *args, **kwargs: None
+    torch.accelerator.empty_cache = lambda *args, **kwargs: None

@@ -93,9 +93,7 @@ def make_setup(config: Json, model_directory: str) -> Setup:
             model="ngram", num_speculative_tokens=num_speculative_tokens
         )
     if config.get("kv_events"):
-        optional["kv_events_config"] = KVEventsConfig(
-            enable_kv_cache_events=True, publisher="null"
-        )
+        optional["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
     if config.get("max_loras"):
         optional["lora_config"] = LoRAConfig(
             max_lora_rank=8, max_loras=config["max_loras"], lora_dtype="float16"
