@@ -37,9 +37,9 @@ _NUM_BLOCKS = 24
 class SchedulerWatch:
     """Wraps the methods of one scheduler and writes down each call.
 
-    Construct it before the engine gets its first request; `read_time` gives the seconds to which the
-    clock is set for a command. Only calls from outside are written: one
-    method that calls another is one command. Raises ValueError for what the format doesn't have.
+    Construct it before the engine gets its first request; `read_time` gives the seconds to which
+    the clock is set for a command. Only calls from outside are written: one method that calls
+    another is one command. Raises ValueError for what the format doesn't have.
     """
 
     def __init__(
