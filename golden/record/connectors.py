@@ -17,7 +17,7 @@ _SAVED_STATUSES = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH
 
 
 class ScriptedMetadata(KVConnectorMetadata):
-    """What the workers are told: [request id, external tokens, block ids per group] of each load."""
+    """What the workers are told of each load: [request id, external tokens, block ids per group]."""
 
     def __init__(self, loads: list[list[Any]]) -> None:
         self.loads = loads
