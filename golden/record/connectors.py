@@ -17,7 +17,7 @@ _SAVED_STATUSES = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH
 
 
 class ScriptedMetadata(KVConnectorMetadata):
-    """What the workers are told of each load: [request id, external tokens, block ids per group]."""
+    """What the workers are told of each load: [request id, external tokens, block ids a group]."""
 
     def __init__(self, loads: list[list[Any]]) -> None:
         self.loads = loads
