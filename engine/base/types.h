@@ -1,5 +1,6 @@
-// The identifiers that every part of the engine shares. Each is a type of its own, so that a block id
-// never passes for a request or a token; the underlying integers are what kernels and traces use.
+// The identifiers that every part of the engine shares. Each is a type of its own, so that a block
+// id never passes for a request or a token; the underlying integers are what kernels and traces
+// use.
 #ifndef TALLY_ENGINE_BASE_TYPES_H_
 #define TALLY_ENGINE_BASE_TYPES_H_
 
@@ -8,12 +9,14 @@
 
 namespace tally {
 
-// A vocabulary entry. Valid tokens are never negative; speculative placeholders are kDraftPlaceholder.
+// A vocabulary entry. Valid tokens are never negative; speculative placeholders are
+// kDraftPlaceholder.
 using TokenId = std::int32_t;
 inline constexpr TokenId kNoToken = -1;
 inline constexpr TokenId kDraftPlaceholder = -1;
 
-// Virtual or wall time in seconds. The engine never reads a clock: every call that needs one is given it.
+// Virtual or wall time in seconds. The engine never reads a clock: every call that needs one is
+// given it.
 using Seconds = double;
 
 // A KV cache block. Block 0 is the null block: it stands for "no KV here" and is never handed out.
@@ -31,7 +34,8 @@ constexpr std::uint32_t Index(RequestHandle request) { return static_cast<std::u
 
 // Ceiling of numerator / denominator, for numerator >= 0 and denominator > 0.
 constexpr std::int32_t CeilDiv(std::int32_t numerator, std::int32_t denominator) {
-  return static_cast<std::int32_t>((static_cast<std::int64_t>(numerator) + denominator - 1) / denominator);
+  return static_cast<std::int32_t>((static_cast<std::int64_t>(numerator) + denominator - 1) /
+                                   denominator);
 }
 
 }  // namespace tally

@@ -16,8 +16,8 @@ using CommandRunner = std::function<int()>;
 
 // Exit codes of all subcommands.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailure = 1;        // input can't be read or is broken, output can't be written
-inline constexpr int kExitUsage = 2;          // a wrong command line or configuration
+inline constexpr int kExitFailure = 1;  // input can't be read or is broken, output can't be written
+inline constexpr int kExitUsage = 2;    // a wrong command line or configuration
 inline constexpr int kExitInterrupted = 130;  // by SIGINT; as a shell reports it
 
 }  // namespace tally

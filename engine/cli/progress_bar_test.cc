@@ -16,7 +16,8 @@ TEST(ProgressBarTest, FillsTheLine) {
 
 TEST(ProgressBarTest, StaysWithinTheTerminal) {
   for (std::size_t width = 1; width < 120; ++width) {
-    const std::string bar = ProgressBar::Render(0.3, "12 requests done, 5 s of virtual time", width);
+    const std::string bar =
+        ProgressBar::Render(0.3, "12 requests done, 5 s of virtual time", width);
     EXPECT_LT(bar.size(), width);
   }
   EXPECT_EQ(ProgressBar::Render(0.3, "note", 0), "");

@@ -91,7 +91,8 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
     }
   }
   if (written) return absl::OkStatus();
-  return absl::UnavailableError(fmt::format("{}: can't be written: {}", path, std::strerror(error)));
+  return absl::UnavailableError(
+      fmt::format("{}: can't be written: {}", path, std::strerror(error)));
 }
 
 absl::StatusOr<ReplayConfig> LoadConfig(const Arguments& arguments) {
@@ -163,14 +164,13 @@ int RunReplay(const Arguments& arguments) {
     report = Replay(*config, *source, options);
   }
   if (!report.ok()) return Fail(report.status(), kExitFailure);
-  report->workload = arguments.file.empty() ? "generated, seed " + std::to_string(arguments.seed)
-                                            : arguments.file;
+  report->workload =
+      arguments.file.empty() ? "generated, seed " + std::to_string(arguments.seed) : arguments.file;
   if (file != nullptr) report->bad_row_examples = file->bad_rows();
 
-  const std::string table =
-      FormatReplayReport(*report, *config) +
-      fmt::format("  {:<30} {:>16}\n", "peak memory",
-                  fmt::format("{:.0f} MiB", PeakMemoryBytes() / (1 << 20)));
+  const std::string table = FormatReplayReport(*report, *config) +
+                            fmt::format("  {:<30} {:>16}\n", "peak memory",
+                                        fmt::format("{:.0f} MiB", PeakMemoryBytes() / (1 << 20)));
   if (std::fputs(table.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
     return Fail(absl::UnavailableError(
                     fmt::format("standard output: can't be written: {}", std::strerror(errno))),
@@ -202,14 +202,14 @@ void AddReplayCommand(CLI::App& app, CommandRunner& run) {
   command->add_option("--config", a.config_file, "Engine, model, GPU and step time, as JSON");
   command->add_option("--json", a.json_file, "Write the report there as JSON too");
   command->add_flag("--skip-bad", a.skip_bad_rows, "Pass broken rows over and count them");
-  command
-      ->add_option("--limit", a.num_requests, "Requests to replay at most (generated: 2000)")
+  command->add_option("--limit", a.num_requests, "Requests to replay at most (generated: 2000)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   // Larger numbers would be cut to the largest silently.
   command->add_option("--seed", a.seed, "Of the generated workload and of Poisson arrivals")
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
-  command->add_option("--tokens-per-hash", a.tokens_per_hash,
-                      "Prompt tokens that a hash id stands for, if not the format's number")
+  command
+      ->add_option("--tokens-per-hash", a.tokens_per_hash,
+                   "Prompt tokens that a hash id stands for, if not the format's number")
       ->check(CLI::Range(1, 1 << 20));
   CLI::Option* rate =
       command

@@ -1,8 +1,9 @@
 // Where the releases of the reference engine differ, and where Tally differs from them.
 //
-// Each difference is one named field, read at one place of the engine and tested in both settings. A
-// preset is a full set of them: `vllm_0_20` keeps every decision and number of that release, its faults
-// too; `corrected`, the default, puts each fault right. A trace's header says which one it was recorded with.
+// Each difference is one named field, read at one place of the engine and tested in both settings.
+// A preset is a full set of them: `vllm_0_20` keeps every decision and number of that release, its
+// faults too; `corrected`, the default, puts each fault right. A trace's header says which one it
+// was recorded with.
 #ifndef TALLY_ENGINE_CORE_BEHAVIOR_H_
 #define TALLY_ENGINE_CORE_BEHAVIOR_H_
 
@@ -12,73 +13,83 @@
 namespace tally {
 
 struct Behavior {
-  // scheduler.md BUG-1, CHG-1 (vllm #37460): a request that is preempted before its first output has its
-  // PrefillStats overwritten by the next admission, which counts the request's own blocks as cache hits.
-  // False: the record is written only while the request was never preempted.
+  // scheduler.md BUG-1, CHG-1 (vllm #37460): a request that is preempted before its first output
+  // has its PrefillStats overwritten by the next admission, which counts the request's own blocks
+  // as cache hits. False: the record is written only while the request was never preempted.
   bool prefill_stats_overwritten_after_preemption = false;
 
-  // scheduler.md BUG-2, CHG-34: `min_tokens` is tested before the length limits, so a request that reaches
-  // max_model_len before min_tokens holds its blocks for ever. False: end of sequence, stop tokens and
-  // length limits come first (the sampler masks the former until min_tokens is reached).
+  // scheduler.md BUG-2, CHG-34: `min_tokens` is tested before the length limits, so a request that
+  // reaches max_model_len before min_tokens holds its blocks for ever. False: end of sequence, stop
+  // tokens and length limits come first (the sampler masks the former until min_tokens is reached).
   bool min_tokens_hides_length_limits = false;
 
-  // scheduler.md BUG-3, CHG-13: the clamp to max_model_len may schedule a negative number of tokens.
-  // False: such a request gets none.
+  // scheduler.md BUG-3, CHG-13: the clamp to max_model_len may schedule a negative number of
+  // tokens. False: such a request gets none.
   bool negative_schedules = false;
 
-  // scheduler.md BUG-19: a step computes positions below max_model_len - 1 only, so that no token is sampled past the limit. That
-  // cuts known tokens too: a prompt of max_model_len tokens that is prefilled in chunks never gets its last one. False: known tokens
-  // are always computed, drafts are cut.
+  // scheduler.md BUG-19: a step computes positions below max_model_len - 1 only, so that no token
+  // is sampled past the limit. That cuts known tokens too: a prompt of max_model_len tokens that is
+  // prefilled in chunks never gets its last one. False: known tokens are always computed, drafts
+  // are cut.
   bool length_clamp_cuts_known_tokens = false;
 
-  // scheduler.md BUG-7, CHG-15: under the priority policy a victim that stood before the request which
-  // needs a block, but was not scheduled in this step, shifts the list so that one request is passed over.
+  // scheduler.md BUG-7, CHG-15: under the priority policy a victim that stood before the request
+  // which needs a block, but was not scheduled in this step, shifts the list so that one request is
+  // passed over.
   bool unscheduled_victim_skips_a_request = false;
 
-  // scheduler.md BUG-9, CHG-4: look-ups count as prefix cache queries at every attempt to admit a request.
-  // False: they count once, when the request is admitted.
+  // scheduler.md BUG-9, CHG-4: look-ups count as prefix cache queries at every attempt to admit a
+  // request. False: they count once, when the request is admitted.
   bool queries_counted_per_attempt = false;
 
-  // scheduler.md BUG-24, CHG-15: a request that has to preempt itself ends the running phase of the step
-  // also under the priority policy, so more urgent requests behind it are not scheduled.
+  // scheduler.md BUG-24, CHG-15: a request that has to preempt itself ends the running phase of the
+  // step also under the priority policy, so more urgent requests behind it are not scheduled.
   bool self_preemption_ends_priority_pass = false;
 
-  // scheduler.md BUG-21: a request that can never run (a prompt that leaves no room for an output below
-  // max_model_len, or more blocks than the pool has) is queued all the same and blocks what stands behind
-  // it. False: AddRequest refuses it with a status that says why.
+  // scheduler.md BUG-21: a request that can never run (a prompt that leaves no room for an output
+  // below max_model_len, or more blocks than the pool has) is queued all the same and blocks what
+  // stands behind it. False: AddRequest refuses it with a status that says why.
   bool queues_impossible_requests = false;
 
-  // kv_cache.md DEF-2, CHG-4: the bound on what a window can hold is applied to the test of each step too, which then passes
-  // without room: upstream raises ValueError in the middle of an allocation. False: the bound serves admission only.
+  // kv_cache.md DEF-2, CHG-4: the bound on what a window can hold is applied to the test of each
+  // step too, which then passes without room: upstream raises ValueError in the middle of an
+  // allocation. False: the bound serves admission only.
   bool window_cap_in_step_test = false;
 
-  // kv_cache.md DEF-1, CHG-3: each group adopts its hits and takes blocks for external tokens before the next group does,
-  // and may take that one's hits. False: all groups hold on to their hits first.
+  // kv_cache.md DEF-1, CHG-3: each group adopts its hits and takes blocks for external tokens
+  // before the next group does, and may take that one's hits. False: all groups hold on to their
+  // hits first.
   bool adopts_group_by_group = false;
 
-  // kv_cache.md DEF-3: a Mamba group under "align" asks for a negative number of blocks when a step has fewer drafts than the one
-  // before, and hides another group's shortage; upstream then asserts. False: it asks for none.
+  // kv_cache.md DEF-3: a Mamba group under "align" asks for a negative number of blocks when a step
+  // has fewer drafts than the one before, and hides another group's shortage; upstream then
+  // asserts. False: it asks for none.
   bool mamba_needs_go_below_zero = false;
 
-  // scheduler.md BUG-8, CHG-17: only adapters of requests scheduled in this step count towards max_loras, so one more may be admitted beside
-  // a running request that is in flight, and the next step asserts. False: those of all running requests count.
+  // scheduler.md BUG-8, CHG-17: only adapters of requests scheduled in this step count towards
+  // max_loras, so one more may be admitted beside a running request that is in flight, and the next
+  // step asserts. False: those of all running requests count.
   bool lora_limit_counts_scheduled_only = false;
 
-  // scheduler.md BUG-17: a release gives room in the encoder-decoder cache back however often it is made. False: once.
+  // scheduler.md BUG-17: a release gives room in the encoder-decoder cache back however often it is
+  // made. False: once.
   bool encoder_decoder_cache_inflates = false;
 
-  // scheduler.md BUG-6: a session that stops while it is preempted, with its next chunk waiting, is taken out of every queue and never
-  // ends. False: it waits for admission with the chunk.
+  // scheduler.md BUG-6: a session that stops while it is preempted, with its next chunk waiting, is
+  // taken out of every queue and never ends. False: it waits for admission with the chunk.
   bool preempted_session_is_lost = false;
 
-  // scheduler.md BUG-11, CHG-33: a session keeps the max_tokens of its first chunk. False: each chunk brings its own.
+  // scheduler.md BUG-11, CHG-33: a session keeps the max_tokens of its first chunk. False: each
+  // chunk brings its own.
   bool session_keeps_max_tokens = false;
 
-  // scheduler.md BUG-12, kv_cache.md DEF-8: a chunk of a session drops the last sampled token, but the hash of a block which that token filled
-  // stays, and the block is found under it later. False: the hash goes with the token.
+  // scheduler.md BUG-12, kv_cache.md DEF-8: a chunk of a session drops the last sampled token, but
+  // the hash of a block which that token filled stays, and the block is found under it later.
+  // False: the hash goes with the token.
   bool session_keeps_stale_hashes = false;
 
-  // scheduler.md BUG-13: after a chunk that a stop token ended, every later output carries that stop cause. False: the output that stops does.
+  // scheduler.md BUG-13: after a chunk that a stop token ended, every later output carries that
+  // stop cause. False: the output that stops does.
   bool session_keeps_stop_cause = false;
 
   static constexpr Behavior Corrected() { return {}; }

@@ -1,4 +1,5 @@
-// Each field of Behavior in both settings: what vLLM 0.20.0 does, and what is right. Cases B.. are public bug reports.
+// Each field of Behavior in both settings: what vLLM 0.20.0 does, and what is right. Cases B.. are
+// public bug reports.
 #include "engine/core/behavior.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +13,9 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<TokenId> Prompt(TokenId first, std::size_t length) { return SchedulerHarness::Prompt(first, length); }
+std::vector<TokenId> Prompt(TokenId first, std::size_t length) {
+  return SchedulerHarness::Prompt(first, length);
+}
 
 // Two settings that differ in one field only.
 EngineConfig With(std::uint32_t num_blocks, bool Behavior::*field, bool faithful) {
@@ -89,7 +92,8 @@ TEST(BehaviorTest, NegativeSchedules) {
   right.Update();
 }
 
-// scheduler.md BUG-19, seen with sampling requests too: the last chunk of a prompt of max_model_len tokens.
+// scheduler.md BUG-19, seen with sampling requests too: the last chunk of a prompt of max_model_len
+// tokens.
 TEST(BehaviorTest, LengthClampCutsKnownTokens) {
   const auto outputs = [](bool faithful) {
     EngineConfig config = With(20, &Behavior::length_clamp_cuts_known_tokens, faithful);

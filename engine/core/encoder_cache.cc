@@ -22,7 +22,8 @@ bool SharedEncoderCache::Reference(std::string_view hash, RequestHandle request)
     unreferenced_.erase(entry.unreferenced);
     freeable_ -= entry.embeddings;
   }
-  if (std::find(entry.references.begin(), entry.references.end(), request) == entry.references.end()) {
+  if (std::find(entry.references.begin(), entry.references.end(), request) ==
+      entry.references.end()) {
     entry.references.push_back(request);
   }
   return true;
@@ -43,8 +44,10 @@ bool SharedEncoderCache::MakeRoom(std::int32_t embeddings, std::int32_t pending)
   return true;
 }
 
-void SharedEncoderCache::Allocate(std::string_view hash, std::int32_t embeddings, RequestHandle request) {
-  TALLY_CHECK(free_ >= embeddings && freeable_ >= embeddings, "%d embeddings, %d free", embeddings, free_);
+void SharedEncoderCache::Allocate(std::string_view hash, std::int32_t embeddings,
+                                  RequestHandle request) {
+  TALLY_CHECK(free_ >= embeddings && freeable_ >= embeddings, "%d embeddings, %d free", embeddings,
+              free_);
   Entry& entry = entries_[std::string(hash)];
   entry.embeddings = embeddings;
   entry.references.push_back(request);
@@ -74,18 +77,23 @@ void SharedEncoderCache::CheckInvariants() const {
     held += entry.embeddings;
     if (entry.references.empty()) unreferenced += entry.embeddings;
   }
-  TALLY_CHECK(0 <= free_ && free_ <= freeable_ && freeable_ <= size_, "free %d, freeable %d, size %d", free_, freeable_, size_);
-  TALLY_CHECK(held == size_ - free_, "entries hold %lld of %d, %d free", static_cast<long long>(held), size_, free_);
-  TALLY_CHECK(unreferenced == freeable_ - free_, "unreferenced %lld", static_cast<long long>(unreferenced));
+  TALLY_CHECK(0 <= free_ && free_ <= freeable_ && freeable_ <= size_,
+              "free %d, freeable %d, size %d", free_, freeable_, size_);
+  TALLY_CHECK(held == size_ - free_, "entries hold %lld of %d, %d free",
+              static_cast<long long>(held), size_, free_);
+  TALLY_CHECK(unreferenced == freeable_ - free_, "unreferenced %lld",
+              static_cast<long long>(unreferenced));
 }
 
-void EncoderDecoderCache::Allocate(std::string_view hash, std::int32_t embeddings, RequestHandle request) {
+void EncoderDecoderCache::Allocate(std::string_view hash, std::int32_t embeddings,
+                                   RequestHandle request) {
   free_ -= embeddings;
   allocated_.emplace_back(hash);
   if (!inflates_) held_.emplace_back(std::string(hash), request);
 }
 
-void EncoderDecoderCache::Release(std::string_view hash, std::int32_t embeddings, RequestHandle request) {
+void EncoderDecoderCache::Release(std::string_view hash, std::int32_t embeddings,
+                                  RequestHandle request) {
   if (!inflates_) {
     const auto found = std::find(held_.begin(), held_.end(), std::pair(std::string(hash), request));
     if (found == held_.end()) return;

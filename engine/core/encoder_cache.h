@@ -1,4 +1,5 @@
-// The encoder cache of multimodal requests: which encoder outputs are kept, who needs them, what may be evicted.
+// The encoder cache of multimodal requests: which encoder outputs are kept, who needs them, what
+// may be evicted.
 //
 // An encoder output is known by the hash of its input and takes one entry for each embedding.
 #ifndef TALLY_ENGINE_CORE_ENCODER_CACHE_H_
@@ -21,7 +22,8 @@ class EncoderCache {
 
   // True, and `request` refers to it, when the output is cached (ENC-7).
   virtual bool Reference(std::string_view hash, RequestHandle request) = 0;
-  // Whether an output of `embeddings` fits behind `pending` ones that are about to be allocated; may evict others (ENC-5).
+  // Whether an output of `embeddings` fits behind `pending` ones that are about to be allocated;
+  // may evict others (ENC-5).
   virtual bool MakeRoom(std::int32_t embeddings, std::int32_t pending) = 0;
   // Allocates an output that MakeRoom found room for; `request` refers to it (ENC-8).
   virtual void Allocate(std::string_view hash, std::int32_t embeddings, RequestHandle request) = 0;
@@ -33,9 +35,9 @@ class EncoderCache {
   virtual void CheckInvariants() const = 0;
 };
 
-// Outputs are shared by all requests with the same input (scheduler.md ENC-4 to 11). Invariant: free <= freeable <= size, and
-// freeable - free is what the outputs take that no request refers to; these stay until room is needed and are then evicted, the
-// one that lost its last reference first.
+// Outputs are shared by all requests with the same input (scheduler.md ENC-4 to 11). Invariant:
+// free <= freeable <= size, and freeable - free is what the outputs take that no request refers to;
+// these stay until room is needed and are then evicted, the one that lost its last reference first.
 class SharedEncoderCache final : public EncoderCache {
  public:
   // `size` in embeddings.
@@ -66,11 +68,12 @@ class SharedEncoderCache final : public EncoderCache {
   std::vector<std::string> evicted_;
 };
 
-// For encoder-decoder models the cache only bounds what is in use: nothing is found again, and what was allocated in one
-// step is told as freed one step later (ENC-12).
+// For encoder-decoder models the cache only bounds what is in use: nothing is found again, and what
+// was allocated in one step is told as freed one step later (ENC-12).
 class EncoderDecoderCache final : public EncoderCache {
  public:
-  // `inflates`: every release gives room back, also one for an output that was released before (BUG-17).
+  // `inflates`: every release gives room back, also one for an output that was released before
+  // (BUG-17).
   EncoderDecoderCache(std::int32_t size, bool inflates) : free_(size), inflates_(inflates) {}
 
   bool Reference(std::string_view, RequestHandle) override { return false; }

@@ -1,5 +1,5 @@
-// Where the KV of a request's prompt came from, recorded at its first scheduled prefill and delivered once, with the
-// request's first output (scheduler.md 1.4, metrics.md 1.1; vllm #37460).
+// Where the KV of a request's prompt came from, recorded at its first scheduled prefill and
+// delivered once, with the request's first output (scheduler.md 1.4, metrics.md 1.1; vllm #37460).
 #ifndef TALLY_ENGINE_CORE_PREFILL_STATS_H_
 #define TALLY_ENGINE_CORE_PREFILL_STATS_H_
 
@@ -19,8 +19,8 @@ struct PrefillStats {
 
   // Wants local, external >= 0 and local + external <= prompt (PS-2).
   static PrefillStats Of(std::int32_t prompt, std::int32_t local, std::int32_t external) {
-    TALLY_CHECK(local >= 0 && external >= 0 && external <= prompt - local, "prompt %d, local %d, external %d", prompt, local,
-                external);
+    TALLY_CHECK(local >= 0 && external >= 0 && external <= prompt - local,
+                "prompt %d, local %d, external %d", prompt, local, external);
     return {prompt, prompt - local - external, local + external, local, external};
   }
 

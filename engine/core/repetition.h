@@ -9,8 +9,9 @@
 
 namespace tally {
 
-// Whether `output` ends in `min_count` equal groups of some size from min_pattern_size (at least 1) to max_pattern_size. Off when
-// max_pattern_size <= 0, min_count < 2 or the sizes are out of order. O(sizes * size * count), usually one comparison a size.
+// Whether `output` ends in `min_count` equal groups of some size from min_pattern_size (at least 1)
+// to max_pattern_size. Off when max_pattern_size <= 0, min_count < 2 or the sizes are out of order.
+// O(sizes * size * count), usually one comparison a size.
 bool EndsInRepetition(std::span<const TokenId> output, const RepetitionDetection& parameters);
 
 }  // namespace tally

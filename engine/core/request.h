@@ -35,7 +35,8 @@ enum class RequestStatus : std::uint8_t {
 constexpr bool IsFinished(RequestStatus status) { return status > RequestStatus::kPreempted; }
 // Statuses that only a promotion in Schedule, a streaming update or an end can leave (REQ-2).
 constexpr bool IsBlocked(RequestStatus status) {
-  return status == RequestStatus::kWaitingForStructuredOutputGrammar || status == RequestStatus::kWaitingForRemoteKvs ||
+  return status == RequestStatus::kWaitingForStructuredOutputGrammar ||
+         status == RequestStatus::kWaitingForRemoteKvs ||
          status == RequestStatus::kWaitingForStreamingRequest;
 }
 // REQ-1's name in lower case, for example "finished_length_capped".
@@ -54,7 +55,8 @@ struct StopCause {
   TokenId token = kNoToken;  // for kToken
 };
 
-// A request stops when its output ends in `min_count` equal groups of min_pattern_size to max_pattern_size tokens (STOP-7).
+// A request stops when its output ends in `min_count` equal groups of min_pattern_size to
+// max_pattern_size tokens (STOP-7).
 struct RepetitionDetection {
   std::int32_t max_pattern_size = 0;
   std::int32_t min_pattern_size = 0;
@@ -89,11 +91,13 @@ struct RequestSpec {
   bool waits_for_grammar = false;
   // A pooling request: it has no outputs but the pooler's result; max_tokens is not read.
   bool pooling = false;
-  // A streaming session: further specs with the same id bring its next chunks, one that is not resumable ends it (STR-1).
+  // A streaming session: further specs with the same id bring its next chunks, one that is not
+  // resumable ends it (STR-1).
   bool resumable = false;
 };
 
-// The part of a request that the loop over running requests reads and writes: one cache line. Symbols as in scheduler.md.
+// The part of a request that the loop over running requests reads and writes: one cache line.
+// Symbols as in scheduler.md.
 struct alignas(64) RequestState {
   std::int32_t num_computed_tokens = 0;      // C: computed or scheduled
   std::int32_t num_tokens = 0;               // T: prompt and outputs
@@ -103,7 +107,8 @@ struct alignas(64) RequestState {
   std::int32_t max_tokens = 0;               // L
   std::int32_t min_tokens = 0;
   TokenId eos_token_id = kNoToken;
-  std::int32_t next_hash_tokens = 0;  // T at which the next block hash is due; 0 before the first look-up
+  std::int32_t next_hash_tokens =
+      0;  // T at which the next block hash is due; 0 before the first look-up
   std::int32_t num_preemptions = 0;
   std::int32_t steps_in_flight = 0;  // steps that scheduled it and were not updated yet
   std::int32_t lora_id = 0;

@@ -73,8 +73,12 @@ void RequestQueue::Remove(RequestHandle request) {
     return;
   }
   Request& removed = requests_.request(request);
-  (removed.queue_previous == kNoRequest ? head_ : requests_.request(removed.queue_previous).queue_next) = removed.queue_next;
-  (removed.queue_next == kNoRequest ? tail_ : requests_.request(removed.queue_next).queue_previous) = removed.queue_previous;
+  (removed.queue_previous == kNoRequest ? head_
+                                        : requests_.request(removed.queue_previous).queue_next) =
+      removed.queue_next;
+  (removed.queue_next == kNoRequest ? tail_
+                                    : requests_.request(removed.queue_next).queue_previous) =
+      removed.queue_previous;
   removed.queue_previous = removed.queue_next = kNoRequest;
 }
 
@@ -86,7 +90,8 @@ std::vector<RequestHandle> RequestQueue::Order() const {
   std::vector<RequestHandle> order;
   order.reserve(size_);
   if (policy_ == SchedulingPolicy::kFcfs) {
-    for (RequestHandle r = head_; r != kNoRequest; r = requests_.request(r).queue_next) order.push_back(r);
+    for (RequestHandle r = head_; r != kNoRequest; r = requests_.request(r).queue_next)
+      order.push_back(r);
     return order;
   }
   std::vector<RequestHandle> heap = heap_;
@@ -97,7 +102,8 @@ std::vector<RequestHandle> RequestQueue::Order() const {
   return order;
 }
 
-void RequestQueue::SiftTowardsRoot(std::vector<RequestHandle>& heap, std::size_t start, std::size_t place) const {
+void RequestQueue::SiftTowardsRoot(std::vector<RequestHandle>& heap, std::size_t start,
+                                   std::size_t place) const {
   const RequestHandle moved = heap[place];
   while (place > start) {
     const std::size_t parent = (place - 1) / 2;
@@ -109,8 +115,9 @@ void RequestQueue::SiftTowardsRoot(std::vector<RequestHandle>& heap, std::size_t
 }
 
 void RequestQueue::SiftFromRoot(std::vector<RequestHandle>& heap, std::size_t place) const {
-  // The smaller child moves up until a leaf is reached, then the displaced request moves up from there: fewer comparisons than
-  // stopping on the way down, since what is displaced usually comes from a leaf.
+  // The smaller child moves up until a leaf is reached, then the displaced request moves up from
+  // there: fewer comparisons than stopping on the way down, since what is displaced usually comes
+  // from a leaf.
   const std::size_t start = place;
   const RequestHandle moved = heap[place];
   for (std::size_t child = 2 * place + 1; child < heap.size(); child = 2 * place + 1) {

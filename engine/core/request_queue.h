@@ -1,9 +1,9 @@
 // A queue of requests that wait: first come, first served, or by priority (scheduler.md section 2).
 //
-// First come, first served is a list threaded through the requests themselves, so that an abort takes a request out of
-// the middle in O(1), whatever waits beside it. Priority is a binary heap by (priority, arrival time, id); its operations are
-// those of upstream's heap, since a session may change its arrival time while it is queued, and the order then
-// depends on the heap's shape.
+// First come, first served is a list threaded through the requests themselves, so that an abort
+// takes a request out of the middle in O(1), whatever waits beside it. Priority is a binary heap by
+// (priority, arrival time, id); its operations are those of upstream's heap, since a session may
+// change its arrival time while it is queued, and the order then depends on the heap's shape.
 //
 // A request is in at most one queue at a time.
 #ifndef TALLY_ENGINE_CORE_REQUEST_QUEUE_H_
@@ -36,13 +36,15 @@ class RequestQueue {
   // At the front, or in its place by priority.
   void Prepend(RequestHandle request);
   void PopFront();
-  // Prepends the requests of `other` one after the other, so that under FCFS they end up reversed; empties `other`.
+  // Prepends the requests of `other` one after the other, so that under FCFS they end up reversed
+  // empties `other`.
   void PrependAll(RequestQueue& other);
   bool Contains(RequestHandle request) const { return requests_.request(request).queue == name_; }
   // Takes a request that is in the queue out. O(1) under FCFS, O(size) by priority.
   void Remove(RequestHandle request);
 
-  // Puts the heap in order again, after keys may have changed. O(size) by priority, nothing under FCFS.
+  // Puts the heap in order again, after keys may have changed. O(size) by priority, nothing under
+  // FCFS.
   void RestoreOrder();
 
   // The requests in the order in which they would be served. O(size), O(size log size) by priority.
@@ -53,7 +55,8 @@ class RequestQueue {
 
  private:
   bool Less(RequestHandle a, RequestHandle b) const { return Before(requests_, a, b); }
-  void SiftTowardsRoot(std::vector<RequestHandle>& heap, std::size_t start, std::size_t place) const;
+  void SiftTowardsRoot(std::vector<RequestHandle>& heap, std::size_t start,
+                       std::size_t place) const;
   void SiftFromRoot(std::vector<RequestHandle>& heap, std::size_t place) const;
   void PopHeap(std::vector<RequestHandle>& heap) const;
 

@@ -32,7 +32,8 @@ std::optional<RequestHandle> RequestTable::Find(std::string_view id) const {
 
 void RequestTable::Forget(RequestHandle handle) {
   const auto found = by_id_.find(request(handle).id);
-  TALLY_CHECK(found != by_id_.end() && found->second == handle, "request %u is forgotten already", Index(handle));
+  TALLY_CHECK(found != by_id_.end() && found->second == handle, "request %u is forgotten already",
+              Index(handle));
   by_id_.erase(found);
 }
 
@@ -42,8 +43,9 @@ std::vector<RequestHandle> RequestTable::InOrder() const {
   std::vector<RequestHandle> handles;
   handles.reserve(by_id_.size());
   for (const auto& [id, handle] : by_id_) handles.push_back(handle);
-  std::sort(handles.begin(), handles.end(),
-            [this](RequestHandle a, RequestHandle b) { return request(a).sequence < request(b).sequence; });
+  std::sort(handles.begin(), handles.end(), [this](RequestHandle a, RequestHandle b) {
+    return request(a).sequence < request(b).sequence;
+  });
   return handles;
 }
 

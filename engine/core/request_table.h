@@ -1,4 +1,5 @@
-// All requests that the scheduler knows, in a slab: a handle is a place in it, stable while the request lives.
+// All requests that the scheduler knows, in a slab: a handle is a place in it, stable while the
+// request lives.
 #ifndef TALLY_ENGINE_CORE_REQUEST_TABLE_H_
 #define TALLY_ENGINE_CORE_REQUEST_TABLE_H_
 
@@ -20,7 +21,8 @@ class RequestTable {
   Request& request(RequestHandle request) { return requests_[Index(request)]; }
   const Request& request(RequestHandle request) const { return requests_[Index(request)]; }
 
-  // A fresh place, known by `id`, which must be unknown. Amortised O(1); invalidates references to states.
+  // A fresh place, known by `id`, which must be unknown. Amortised O(1); invalidates references to
+  // states.
   RequestHandle Insert(std::string_view id);
   // Nothing for an id that is unknown or forgotten. O(1).
   std::optional<RequestHandle> Find(std::string_view id) const;

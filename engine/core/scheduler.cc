@@ -23,8 +23,8 @@ EngineConfig Completed(EngineConfig config) {
   return config;
 }
 
-// The longest sequence, of at most max_model_len tokens, that can go on in a pool of its own: drafts and look-ahead
-// slots take room behind it.
+// The longest sequence, of at most max_model_len tokens, that can go on in a pool of its own:
+// drafts and look-ahead slots take room behind it.
 std::int32_t LongestSequence(const KvCacheManager& kv, const EngineConfig& config) {
   const std::int32_t behind = config.num_speculative_tokens * (config.use_eagle ? 2 : 1);
   std::int32_t fits = 0;
@@ -41,7 +41,8 @@ std::int32_t LongestSequence(const KvCacheManager& kv, const EngineConfig& confi
 }
 
 absl::Status InvalidField(std::string_view field, std::int64_t value, std::string_view wanted) {
-  return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", value, ", wanted ", std::string(wanted)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(field), ": ", value, ", wanted ", std::string(wanted)));
 }
 
 }  // namespace
@@ -65,8 +66,8 @@ Scheduler::Scheduler(const EngineConfig& config)
       common_prefix_blocks_(kv_.num_groups()),
       accepted_per_position_(static_cast<std::size_t>(config.num_speculative_tokens)) {
   if (config.encoder_decoder) {
-    encoder_cache_ = std::make_unique<EncoderDecoderCache>(config.encoder_cache_size,
-                                                           config.behavior.encoder_decoder_cache_inflates);
+    encoder_cache_ = std::make_unique<EncoderDecoderCache>(
+        config.encoder_cache_size, config.behavior.encoder_decoder_cache_inflates);
   } else {
     encoder_cache_ = std::make_unique<SharedEncoderCache>(config.encoder_cache_size);
   }
@@ -75,20 +76,27 @@ Scheduler::Scheduler(const EngineConfig& config)
     aligns_mamba_ |= spec.kind == AttentionKind::kMamba && spec.mamba_mode == MambaMode::kAlign;
   }
   if (config.kv_events) {
-    event_log_ = std::make_unique<KvEventLog>(contents_, config.kv.num_blocks, config.kv.block_size);
+    event_log_ =
+        std::make_unique<KvEventLog>(contents_, config.kv.num_blocks, config.kv.block_size);
     kv_.SetEventLog(event_log_.get());
   }
 }
 
-const BlockHashChain& Scheduler::Contents::Hashes(RequestHandle request) const { return requests_.request(request).hashes; }
+const BlockHashChain& Scheduler::Contents::Hashes(RequestHandle request) const {
+  return requests_.request(request).hashes;
+}
 TokenSequence Scheduler::Contents::Tokens(RequestHandle request) const {
   return {requests_.request(request).prompt, requests_.request(request).output};
 }
 BlockExtraKeys Scheduler::Contents::ExtraKeys(RequestHandle handle) const {
   const Request& request = requests_.request(handle);
-  return {.lora_name = request.lora_name, .items = request.encoder_inputs, .cache_salt = request.cache_salt};
+  return {.lora_name = request.lora_name,
+          .items = request.encoder_inputs,
+          .cache_salt = request.cache_salt};
 }
-std::int32_t Scheduler::Contents::LoraId(RequestHandle request) const { return requests_.state(request).lora_id; }
+std::int32_t Scheduler::Contents::LoraId(RequestHandle request) const {
+  return requests_.state(request).lora_id;
+}
 
 absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   if (spec.id.empty()) return absl::InvalidArgumentError("id: empty, wanted a name");
@@ -96,35 +104,43 @@ absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   if (known && !requests_.state(*known).resumable) {
     return absl::AlreadyExistsError(absl::StrCat("id: ", std::string(spec.id), " is in use"));
   }
-  if (known && !spec.resumable) return absl::OkStatus();  // the end of a session: nothing else is read
-  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty, wanted at least one token");
+  if (known && !spec.resumable)
+    return absl::OkStatus();  // the end of a session: nothing else is read
+  if (spec.prompt.empty())
+    return absl::InvalidArgumentError("prompt: empty, wanted at least one token");
   if (spec.prompt.size() > static_cast<std::size_t>(kMaxTokens)) {
-    return InvalidField("prompt", static_cast<std::int64_t>(spec.prompt.size()), "at most 536870912 tokens");
+    return InvalidField("prompt", static_cast<std::int64_t>(spec.prompt.size()),
+                        "at most 536870912 tokens");
   }
   for (std::size_t i = 0; i < spec.prompt.size(); ++i) {
-    if (spec.prompt[i] < 0) return InvalidField(absl::StrCat("prompt[", i, "]"), spec.prompt[i], "a token id");
+    if (spec.prompt[i] < 0)
+      return InvalidField(absl::StrCat("prompt[", i, "]"), spec.prompt[i], "a token id");
   }
   if (!spec.pooling && (spec.max_tokens < 1 || spec.max_tokens > kMaxTokens)) {
     return InvalidField("max_tokens", spec.max_tokens, "1 to 536870912");
   }
   if (!spec.pooling && (spec.min_tokens < 0 || spec.min_tokens > spec.max_tokens)) {
-    return InvalidField("min_tokens", spec.min_tokens, absl::StrCat("0 to max_tokens ", spec.max_tokens));
+    return InvalidField("min_tokens", spec.min_tokens,
+                        absl::StrCat("0 to max_tokens ", spec.max_tokens));
   }
-  if (spec.eos_token_id && *spec.eos_token_id < 0) return InvalidField("eos", *spec.eos_token_id, "a token id");
+  if (spec.eos_token_id && *spec.eos_token_id < 0)
+    return InvalidField("eos", *spec.eos_token_id, "a token id");
   for (TokenId token : spec.stop_token_ids) {
     if (token < 0) return InvalidField("stop_token_ids", token, "a token id");
   }
-  if (!std::isfinite(spec.arrival_time)) return absl::InvalidArgumentError("arrival: not finite, wanted seconds");
+  if (!std::isfinite(spec.arrival_time))
+    return absl::InvalidArgumentError("arrival: not finite, wanted seconds");
   if (absl::Status status = CheckParts(spec); !status.ok()) return status;
   if (!known && !config_.behavior.queues_impossible_requests) {
     const auto prompt = static_cast<std::int64_t>(spec.prompt.size());
     if (prompt > config_.max_model_len) {
-      return absl::OutOfRangeError(
-          absl::StrCat("prompt: ", prompt, " tokens can never run, max_model_len is ", config_.max_model_len));
+      return absl::OutOfRangeError(absl::StrCat(
+          "prompt: ", prompt, " tokens can never run, max_model_len is ", config_.max_model_len));
     }
     if (prompt > length_limit_) {
-      return absl::OutOfRangeError(
-          absl::StrCat("prompt: ", prompt, " tokens can never run, the KV cache holds ", length_limit_, " of one request"));
+      return absl::OutOfRangeError(absl::StrCat("prompt: ", prompt,
+                                                " tokens can never run, the KV cache holds ",
+                                                length_limit_, " of one request"));
     }
   }
   return absl::OkStatus();
@@ -132,7 +148,8 @@ absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
 
 absl::Status Scheduler::CheckParts(const RequestSpec& spec) const {
   if (spec.lora_id < 0 || (spec.lora_id > 0 && config_.max_loras == 0)) {
-    return InvalidField("lora", spec.lora_id, config_.max_loras == 0 ? "none, since max_loras is 0" : "an adapter id");
+    return InvalidField("lora", spec.lora_id,
+                        config_.max_loras == 0 ? "none, since max_loras is 0" : "an adapter id");
   }
   if (!spec.encoder_inputs.empty() && config_.encoder_cache_size == 0) {
     return InvalidField("encoder_inputs", static_cast<std::int64_t>(spec.encoder_inputs.size()),
@@ -142,16 +159,18 @@ absl::Status Scheduler::CheckParts(const RequestSpec& spec) const {
   for (std::size_t i = 0; i < spec.encoder_inputs.size(); ++i) {
     const MultimodalItem& item = spec.encoder_inputs[i];
     const std::string field = absl::StrCat("encoder_inputs[", i, "]");
-    if (item.offset < end) return InvalidField(field + ".offset", item.offset, absl::StrCat("at least ", end));
+    if (item.offset < end)
+      return InvalidField(field + ".offset", item.offset, absl::StrCat("at least ", end));
     if (item.length < 1) return InvalidField(field + ".length", item.length, "at least 1");
     end = std::int64_t{item.offset} + item.length;
     if (!config_.encoder_decoder && end > static_cast<std::int64_t>(spec.prompt.size())) {
-      return InvalidField(field, end, absl::StrCat("an end within the prompt's ", spec.prompt.size(), " tokens"));
+      return InvalidField(
+          field, end, absl::StrCat("an end within the prompt's ", spec.prompt.size(), " tokens"));
     }
     if (item.length > config_.encoder_cache_size || item.length > config_.encoder_budget) {
       return InvalidField(field + ".length", item.length,
-                          absl::StrCat("at most encoder_budget ", config_.encoder_budget, " and encoder_cache_size ",
-                                       config_.encoder_cache_size));
+                          absl::StrCat("at most encoder_budget ", config_.encoder_budget,
+                                       " and encoder_cache_size ", config_.encoder_cache_size));
     }
   }
   return absl::OkStatus();
@@ -159,7 +178,8 @@ absl::Status Scheduler::CheckParts(const RequestSpec& spec) const {
 
 absl::StatusOr<RequestHandle> Scheduler::AddRequest(const RequestSpec& spec, Seconds now) {
   if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
-  if (const std::optional<RequestHandle> session = requests_.Find(spec.id)) return ContinueSession(*session, spec, now);
+  if (const std::optional<RequestHandle> session = requests_.Find(spec.id))
+    return ContinueSession(*session, spec, now);
   const RequestHandle handle = requests_.Insert(spec.id);
   kv_.Reserve(requests_.num_handles());
   RequestState& state = requests_.state(handle);
@@ -206,32 +226,38 @@ std::span<const RequestHandle> Scheduler::Abort(std::span<const std::string_view
   for (std::string_view id : ids) {
     if (const std::optional<RequestHandle> handle = requests_.Find(id)) aborted_.push_back(*handle);
   }
-  // One after the other in the order of AddRequest, whatever order the caller names them in (DET-2).
+  // One after the other in the order of AddRequest, whatever order the caller names them in
+  // (DET-2).
   const auto added_before = [this](RequestHandle a, RequestHandle b) {
     return requests_.request(a).sequence < requests_.request(b).sequence;
   };
   std::sort(aborted_.begin(), aborted_.end(), added_before);
   aborted_.erase(std::unique(aborted_.begin(), aborted_.end()), aborted_.end());
-  std::erase_if(aborted_, [this](RequestHandle r) { return IsFinished(requests_.state(r).status); });
+  std::erase_if(aborted_,
+                [this](RequestHandle r) { return IsFinished(requests_.state(r).status); });
   bool any_running = false;
   for (RequestHandle handle : aborted_) {
     if (requests_.state(handle).status == RequestStatus::kRunning) {
       any_running = true;
     } else {
-      if (requests_.state(handle).status == RequestStatus::kWaitingForStreamingRequest) --num_waiting_for_streaming_;
+      if (requests_.state(handle).status == RequestStatus::kWaitingForStreamingRequest)
+        --num_waiting_for_streaming_;
       RemoveFromQueue(handle);
     }
     FinishRequest(handle, RequestStatus::kFinishedAborted);
   }
   if (any_running) {
-    std::erase_if(running_, [this](RequestHandle r) { return IsFinished(requests_.state(r).status); });
+    std::erase_if(running_,
+                  [this](RequestHandle r) { return IsFinished(requests_.state(r).status); });
   }
   return aborted_;
 }
 
 absl::StatusOr<bool> Scheduler::ResetPrefixCache(bool preempt_running, Seconds now) {
   if (preempt_running) {
-    while (!running_.empty()) {  // from the end, so that the queue's front has the running order (RST-2)
+    while (
+        !running_
+             .empty()) {  // from the end, so that the queue's front has the running order (RST-2)
       const RequestHandle handle = running_.back();
       running_.pop_back();
       Preempt(handle, now);
@@ -243,7 +269,8 @@ absl::StatusOr<bool> Scheduler::ResetPrefixCache(bool preempt_running, Seconds n
   if (reset) prefix_cache_stats_.reset = true;
   if (!reset && preempt_running) {
     return absl::FailedPreconditionError(
-        "Failed to reset KV cache even when all the running requests are preempted and moved to the waiting queue. This is "
+        "Failed to reset KV cache even when all the running requests are preempted and moved to "
+        "the waiting queue. This is "
         "likely due to the presence of running requests waiting for remote KV transfer, which i");
   }
   return reset;
@@ -251,9 +278,12 @@ absl::StatusOr<bool> Scheduler::ResetPrefixCache(bool preempt_running, Seconds n
 
 std::size_t Scheduler::num_unfinished() const {
   switch (pause_state_) {
-    case PauseState::kPausedAll: return 0;
-    case PauseState::kPausedNew: return running_.size();
-    case PauseState::kUnpaused: break;
+    case PauseState::kPausedAll:
+      return 0;
+    case PauseState::kPausedNew:
+      return running_.size();
+    case PauseState::kUnpaused:
+      break;
   }
   return running_.size() + waiting_.size() + skipped_.size() - num_waiting_for_streaming_;
 }
@@ -284,13 +314,14 @@ void Scheduler::ExtendHashes(RequestHandle handle) {
     spare_hashes_.pop_back();
   }
   hasher_.Extend(contents_.Tokens(handle), contents_.ExtraKeys(handle), request.hashes);
-  state.next_hash_tokens = (static_cast<std::int32_t>(request.hashes.hashes.size()) + 1) * hasher_.block_size();
+  state.next_hash_tokens =
+      (static_cast<std::int32_t>(request.hashes.hashes.size()) + 1) * hasher_.block_size();
 }
 
 void Scheduler::Preempt(RequestHandle handle, Seconds now) {
   RequestState& state = requests_.state(handle);
-  TALLY_CHECK(state.status == RequestStatus::kRunning, "request %u is preempted in status %d", Index(handle),
-              static_cast<int>(state.status));
+  TALLY_CHECK(state.status == RequestStatus::kRunning, "request %u is preempted in status %d",
+              Index(handle), static_cast<int>(state.status));
   kv_.Free(handle);
   ReleaseEncoderInputs(handle);
   state.status = RequestStatus::kPreempted;
@@ -333,38 +364,50 @@ void Scheduler::CheckInvariants() const {
 
   const std::vector<RequestHandle> waiting = waiting_.Order();
   const std::vector<RequestHandle> skipped = skipped_.Order();
-  TALLY_CHECK(running_.size() <= static_cast<std::size_t>(config_.max_num_seqs), "%zu running", running_.size());
+  TALLY_CHECK(running_.size() <= static_cast<std::size_t>(config_.max_num_seqs), "%zu running",
+              running_.size());
   std::size_t queued = 0;
   for (RequestHandle handle : requests_.InOrder()) {
     const RequestState& state = requests_.state(handle);
-    const auto in = [handle](const auto& list) { return std::count(list.begin(), list.end(), handle); };
+    const auto in = [handle](const auto& list) {
+      return std::count(list.begin(), list.end(), handle);
+    };
     TALLY_CHECK(in(running_) + in(waiting) + in(skipped) == (IsFinished(state.status) ? 0 : 1),
-                "request %u of status %d is in %td lists", Index(handle), static_cast<int>(state.status),
-                in(running_) + in(waiting) + in(skipped));
-    TALLY_CHECK((state.status == RequestStatus::kRunning) == (in(running_) == 1), "request %u", Index(handle));
-    TALLY_CHECK(!IsBlocked(state.status) || in(skipped) == 1, "blocked request %u does not wait aside", Index(handle));
+                "request %u of status %d is in %td lists", Index(handle),
+                static_cast<int>(state.status), in(running_) + in(waiting) + in(skipped));
+    TALLY_CHECK((state.status == RequestStatus::kRunning) == (in(running_) == 1), "request %u",
+                Index(handle));
+    TALLY_CHECK(!IsBlocked(state.status) || in(skipped) == 1,
+                "blocked request %u does not wait aside", Index(handle));
     queued += IsFinished(state.status) ? 0 : 1;
     const Request& request = requests_.request(handle);
-    TALLY_CHECK(static_cast<std::size_t>(state.num_tokens) == request.prompt.size() + request.output.size(),
-                "request %u: %d tokens", Index(handle), state.num_tokens);
-    TALLY_CHECK(static_cast<std::size_t>(state.num_prompt_tokens) == request.prompt.size(), "request %u", Index(handle));
+    TALLY_CHECK(
+        static_cast<std::size_t>(state.num_tokens) == request.prompt.size() + request.output.size(),
+        "request %u: %d tokens", Index(handle), state.num_tokens);
+    TALLY_CHECK(static_cast<std::size_t>(state.num_prompt_tokens) == request.prompt.size(),
+                "request %u", Index(handle));
     const bool holds_blocks = state.resumable && state.status == RequestStatus::kWaiting;
-    if ((state.status == RequestStatus::kPreempted || state.status == RequestStatus::kWaiting) && !holds_blocks) {
-      TALLY_CHECK(state.num_computed_tokens == 0, "waiting request %u has %d computed", Index(handle),
-                  state.num_computed_tokens);
-      TALLY_CHECK(state.status != RequestStatus::kPreempted || state.num_preemptions > 0, "request %u", Index(handle));
+    if ((state.status == RequestStatus::kPreempted || state.status == RequestStatus::kWaiting) &&
+        !holds_blocks) {
+      TALLY_CHECK(state.num_computed_tokens == 0, "waiting request %u has %d computed",
+                  Index(handle), state.num_computed_tokens);
+      TALLY_CHECK(state.status != RequestStatus::kPreempted || state.num_preemptions > 0,
+                  "request %u", Index(handle));
       for (std::uint32_t g = 0; g < kv_.num_groups(); ++g) {
         TALLY_CHECK(kv_.Table(handle, g).empty(), "waiting request %u holds blocks", Index(handle));
       }
     }
-    if (state.status == RequestStatus::kRunning && outstanding_.empty() && config_.num_speculative_tokens == 0 &&
-        !config_.async_scheduling && !state.resumable) {
+    if (state.status == RequestStatus::kRunning && outstanding_.empty() &&
+        config_.num_speculative_tokens == 0 && !config_.async_scheduling && !state.resumable) {
       // Equal after a step that brought no token for a request that samples.
-      TALLY_CHECK(state.num_computed_tokens <= state.num_tokens && state.num_output_placeholders == 0,
-                  "request %u: computed %d of %d", Index(handle), state.num_computed_tokens, state.num_tokens);
+      TALLY_CHECK(
+          state.num_computed_tokens <= state.num_tokens && state.num_output_placeholders == 0,
+          "request %u: computed %d of %d", Index(handle), state.num_computed_tokens,
+          state.num_tokens);
     }
   }
-  TALLY_CHECK(queued == running_.size() + waiting.size() + skipped.size(), "a forgotten request is queued");
+  TALLY_CHECK(queued == running_.size() + waiting.size() + skipped.size(),
+              "a forgotten request is queued");
 }
 
 }  // namespace tally

@@ -1,4 +1,5 @@
-// The scheduler: decides at each step which requests run, on how many tokens and with which KV blocks.
+// The scheduler: decides at each step which requests run, on how many tokens and with which KV
+// blocks.
 //
 //   auto scheduler = Scheduler::Create(config);
 //   scheduler->AddRequest(spec, now);
@@ -7,11 +8,12 @@
 //     StepResult result = *scheduler->Update(outcome, now);  // ... and tell what came back
 //   }
 //
-// Rules: scheduler.md (SCH, UPD, STOP, FIN, RST). The scheduler is deterministic, reads no clock, makes no input or output and
-// is used by one thread at a time. The cost of a call is proportional to what it schedules or changes. In a steady state
-// Schedule and Update allocate nothing.
+// Rules: scheduler.md (SCH, UPD, STOP, FIN, RST). The scheduler is deterministic, reads no clock,
+// makes no input or output and is used by one thread at a time. The cost of a call is proportional
+// to what it schedules or changes. In a steady state Schedule and Update allocate nothing.
 //
-// Errors: what a caller can get wrong is answered by a status that names the field and the value, and changes nothing.
+// Errors: what a caller can get wrong is answered by a status that names the field and the value,
+// and changes nothing.
 #ifndef TALLY_ENGINE_CORE_SCHEDULER_H_
 #define TALLY_ENGINE_CORE_SCHEDULER_H_
 
@@ -52,30 +54,33 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Queues a request, or the next chunk of a streaming session. InvalidArgument for a field out of range, AlreadyExists for an
-  // id in use, and (corrected behaviour) OutOfRange for a request that could never run. O(prompt).
+  // Queues a request, or the next chunk of a streaming session. InvalidArgument for a field out of
+  // range, AlreadyExists for an id in use, and (corrected behaviour) OutOfRange for a request that
+  // could never run. O(prompt).
   absl::StatusOr<RequestHandle> AddRequest(const RequestSpec& spec, Seconds now);
 
-  // Plans the next step. Synchronous schedulers alternate Schedule and Update; with async_scheduling, or for a pipeline,
-  // several plans may be outstanding.
+  // Plans the next step. Synchronous schedulers alternate Schedule and Update; with
+  // async_scheduling, or for a pipeline, several plans may be outstanding.
   absl::StatusOr<StepPlan> Schedule(Seconds now);
 
-  // Takes the outcome of the oldest outstanding plan. FailedPrecondition when there is none, InvalidArgument when rows do not
-  // fit the plan.
+  // Takes the outcome of the oldest outstanding plan. FailedPrecondition when there is none,
+  // InvalidArgument when rows do not fit the plan.
   absl::StatusOr<StepResult> Update(const StepOutcome& outcome, Seconds now);
 
-  // Drafts for a request's next step (DRAFT-1); ignored for requests that ended or are in the middle of a prefill.
+  // Drafts for a request's next step (DRAFT-1); ignored for requests that ended or are in the
+  // middle of a prefill.
   void SetDraftTokens(RequestHandle request, std::span<const TokenId> drafts);
 
   // The grammar of a request that waits for it is there.
   void SetGrammarReady(RequestHandle request) { requests_.state(request).grammar_ready = true; }
 
-  // Ends requests; unknown and finished ids are passed over. Answers those that were ended, in the order in which they were
-  // added; the view lives until the next call.
+  // Ends requests; unknown and finished ids are passed over. Answers those that were ended, in the
+  // order in which they were added; the view lives until the next call.
   std::span<const RequestHandle> Abort(std::span<const std::string_view> ids);
 
-  // Empties the prefix cache; false, and no effect, while a block is in use. With `preempt_running` all running requests
-  // are preempted first (RST-1, RST-2); FailedPrecondition when blocks stay in use even then.
+  // Empties the prefix cache; false, and no effect, while a block is in use. With `preempt_running`
+  // all running requests are preempted first (RST-1, RST-2); FailedPrecondition when blocks stay in
+  // use even then.
   absl::StatusOr<bool> ResetPrefixCache(bool preempt_running, Seconds now);
 
   void SetPauseState(PauseState state) { pause_state_ = state; }
@@ -88,7 +93,8 @@ class Scheduler {
   const Request& request(RequestHandle request) const { return requests_.request(request); }
   std::string_view id(RequestHandle request) const { return requests_.request(request).id; }
   std::optional<RequestHandle> Find(std::string_view id) const { return requests_.Find(id); }
-  // Requests that are known, finished ones with delayed blocks included, in the order of AddRequest. O(n log n).
+  // Requests that are known, finished ones with delayed blocks included, in the order of
+  // AddRequest. O(n log n).
   std::vector<RequestHandle> KnownRequests() const { return requests_.InOrder(); }
   std::span<const RequestHandle> running() const { return running_; }
   std::vector<RequestHandle> Waiting() const { return waiting_.Order(); }
@@ -97,10 +103,12 @@ class Scheduler {
   // Requests that the loop still has to step for (CNT-2).
   std::size_t num_unfinished() const;
   std::size_t num_outstanding_steps() const { return outstanding_.size(); }
-  // The entries of the oldest outstanding plan: what the next Update is about. Empty when there is none.
+  // The entries of the oldest outstanding plan: what the next Update is about. Empty when there is
+  // none.
   std::span<const ScheduledRequest> oldest_outstanding() const;
 
-  // For tests: aborts unless requests, queues and blocks agree (scheduler.md section 12). O(everything).
+  // For tests: aborts unless requests, queues and blocks agree (scheduler.md section 12).
+  // O(everything).
   void CheckInvariants() const;
 
  private:
@@ -110,10 +118,12 @@ class Scheduler {
   void BeginStep();
   void ScheduleRunning(Seconds now);
   std::int32_t TokensForRunning(const RequestState& state) const;
-  // Makes room for a running request, preempting others if need be. False when the request itself had to go, or when
-  // fault_ was set.
-  bool AllocateForRunning(RequestHandle request, ScheduledRequest& entry, std::size_t& position, Seconds now);
-  // Takes the next victim out of running_, and out of the step if it was in it; keeps `position` at the same request.
+  // Makes room for a running request, preempting others if need be. False when the request itself
+  // had to go, or when fault_ was set.
+  bool AllocateForRunning(RequestHandle request, ScheduledRequest& entry, std::size_t& position,
+                          Seconds now);
+  // Takes the next victim out of running_, and out of the step if it was in it; keeps `position` at
+  // the same request.
   RequestHandle TakeVictim(std::size_t& position);
   bool WithdrawFromStep(RequestHandle victim);
   void TakeDrafts(RequestHandle request, ScheduledRequest& entry);
@@ -126,7 +136,8 @@ class Scheduler {
   bool LookAtLoras();
   bool LoraFits(const RequestState& state) const;
   // Cuts a step of a model with aligned Mamba states at block boundaries (SCH-60).
-  std::int32_t AlignTokens(const RequestState& state, std::int32_t computed, std::int32_t num_tokens) const;
+  std::int32_t AlignTokens(const RequestState& state, std::int32_t computed,
+                           std::int32_t num_tokens) const;
   // The row of first_new_block_ that an allocation fills; kept only if blocks were added.
   std::span<std::uint32_t> NewBlocksRow();
   void AdvanceScheduled();
@@ -134,9 +145,11 @@ class Scheduler {
   absl::Status PoolExhausted() const;
 
   // ---- Encoder inputs (scheduler_encoder.cc) ----
-  // Chooses the inputs that a step of tokens computed .. computed + num_tokens - 1 needs, into chosen_inputs_; answers how many
-  // tokens the step can have with what the encoder and its cache can take (ENC-3).
-  std::int32_t ChooseEncoderInputs(RequestHandle request, std::int32_t computed, std::int32_t num_tokens, std::int32_t ahead);
+  // Chooses the inputs that a step of tokens computed .. computed + num_tokens - 1 needs, into
+  // chosen_inputs_; answers how many tokens the step can have with what the encoder and its cache
+  // can take (ENC-3).
+  std::int32_t ChooseEncoderInputs(RequestHandle request, std::int32_t computed,
+                                   std::int32_t num_tokens, std::int32_t ahead);
   std::int32_t ChosenEmbeddings(const Request& request) const;
   void ScheduleChosenInputs(RequestHandle request);
   // Releases the inputs that the request has passed.
@@ -154,14 +167,19 @@ class Scheduler {
   void RecordEvent(RequestHandle request, RequestEvent::Kind kind, Seconds now);
 
   // ---- Update (scheduler_update.cc) ----
-  absl::Status CheckOutcome(std::span<const ScheduledRequest> step, const StepOutcome& outcome) const;
-  void UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled, bool pooled, bool refused, Seconds now);
+  absl::Status CheckOutcome(std::span<const ScheduledRequest> step,
+                            const StepOutcome& outcome) const;
+  void UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled, bool pooled,
+                     bool refused, Seconds now);
   void AccountDrafts(const ScheduledRequest& entry, std::size_t num_sampled);
-  // Appends tokens until one stops the request; answers how many were taken, and the status to end with in `stop`.
-  std::size_t AppendTokens(RequestHandle request, std::span<const TokenId> sampled, RequestStatus& stop);
+  // Appends tokens until one stops the request; answers how many were taken, and the status to end
+  // with in `stop`.
+  std::size_t AppendTokens(RequestHandle request, std::span<const TokenId> sampled,
+                           RequestStatus& stop);
   // The status that the newest token ends the request with, or its present status.
   RequestStatus CheckStop(RequestHandle request, TokenId last);
-  void EmitOutput(RequestHandle request, std::span<const TokenId> tokens, FinishReason reason, bool pooled);
+  void EmitOutput(RequestHandle request, std::span<const TokenId> tokens, FinishReason reason,
+                  bool pooled);
   void RemoveStopped();
   SchedulerStats TakeStats();
 
@@ -193,7 +211,8 @@ class Scheduler {
   RequestQueue skipped_;
   RequestQueue skipped_this_pass_;
   PauseState pause_state_ = PauseState::kUnpaused;
-  // Tokens of a sequence at which it ends: max_model_len, or fewer where the pool cannot hold so many (BUG-21).
+  // Tokens of a sequence at which it ends: max_model_len, or fewer where the pool cannot hold so
+  // many (BUG-21).
   std::int32_t length_limit_;
   std::unique_ptr<EncoderCache> encoder_cache_;
   bool aligns_mamba_ = false;
@@ -222,7 +241,8 @@ class Scheduler {
   std::vector<std::vector<ScheduledRequest>> outstanding_;  // oldest first; a handful at most
   std::vector<std::vector<ScheduledRequest>> spare_steps_;  // memory of updated steps
   std::vector<RequestHandle> finished_;                     // since the last Schedule
-  std::vector<RequestHandle> retired_;  // finished and reported; recycled once no step refers to them
+  std::vector<RequestHandle>
+      retired_;  // finished and reported; recycled once no step refers to them
   // Buffers of finished requests, kept for the next ones.
   std::vector<std::vector<TokenId>> spare_outputs_;
   std::vector<BlockHashChain> spare_hashes_;

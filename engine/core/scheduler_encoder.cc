@@ -1,4 +1,5 @@
-// Encoder inputs of multimodal requests: which run in a step, and how far the step may go (scheduler.md section 7).
+// Encoder inputs of multimodal requests: which run in a step, and how far the step may go
+// (scheduler.md section 7).
 #include <algorithm>
 
 #include "engine/base/check.h"
@@ -6,8 +7,8 @@
 
 namespace tally {
 
-std::int32_t Scheduler::ChooseEncoderInputs(RequestHandle handle, std::int32_t computed, std::int32_t num_tokens,
-                                            std::int32_t ahead) {
+std::int32_t Scheduler::ChooseEncoderInputs(RequestHandle handle, std::int32_t computed,
+                                            std::int32_t num_tokens, std::int32_t ahead) {
   chosen_inputs_.clear();
   if (num_tokens <= 0) return num_tokens;
   const std::vector<MultimodalItem>& inputs = requests_.request(handle).encoder_inputs;
@@ -19,11 +20,14 @@ std::int32_t Scheduler::ChooseEncoderInputs(RequestHandle handle, std::int32_t c
       if (computed > 0) continue;  // the encoder ran with the first chunk
     } else {
       if (input.end() <= computed) continue;
-      const auto same = [&](std::int32_t chosen) { return inputs[static_cast<std::size_t>(chosen)].hash == input.hash; };
+      const auto same = [&](std::int32_t chosen) {
+        return inputs[static_cast<std::size_t>(chosen)].hash == input.hash;
+      };
       if (std::any_of(chosen_inputs_.begin(), chosen_inputs_.end(), same)) continue;
       if (encoder_cache_->Reference(input.hash, handle)) continue;
     }
-    if (config_.disable_chunked_mm_input && computed < input.offset && computed + num_tokens < input.end()) {
+    if (config_.disable_chunked_mm_input && computed < input.offset &&
+        computed + num_tokens < input.end()) {
       return std::max(0, input.offset - (computed + ahead));  // the step ends before the input
     }
     const bool fits_budget = input.length + pending <= encoder_budget_;
@@ -31,7 +35,9 @@ std::int32_t Scheduler::ChooseEncoderInputs(RequestHandle handle, std::int32_t c
       return computed + ahead < input.offset ? input.offset - (computed + ahead) : 0;
     }
     // An input that the step does not reach into yet needs no embeddings now.
-    if (std::max(0, computed - input.offset) >= std::min(input.length, computed + num_tokens - input.offset)) continue;
+    if (std::max(0, computed - input.offset) >=
+        std::min(input.length, computed + num_tokens - input.offset))
+      continue;
     pending += input.length;
     chosen_inputs_.push_back(static_cast<std::int32_t>(i));
   }
@@ -40,7 +46,8 @@ std::int32_t Scheduler::ChooseEncoderInputs(RequestHandle handle, std::int32_t c
 
 std::int32_t Scheduler::ChosenEmbeddings(const Request& request) const {
   std::int32_t embeddings = 0;
-  for (std::int32_t input : chosen_inputs_) embeddings += request.encoder_inputs[static_cast<std::size_t>(input)].length;
+  for (std::int32_t input : chosen_inputs_)
+    embeddings += request.encoder_inputs[static_cast<std::size_t>(input)].length;
   return embeddings;
 }
 

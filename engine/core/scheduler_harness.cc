@@ -13,10 +13,12 @@ std::string Planned::Text() const {
   std::vector<std::string> parts;
   for (const PlannedRequest& r : requests) {
     const bool cached = r.kind != ScheduledRequest::Kind::kNew;
-    const char* kind = r.kind == ScheduledRequest::Kind::kNew ? "new" : r.kind == ScheduledRequest::Kind::kRunning ? "cached" : "resumed";
+    const char* kind = r.kind == ScheduledRequest::Kind::kNew       ? "new"
+                       : r.kind == ScheduledRequest::Kind::kRunning ? "cached"
+                                                                    : "resumed";
     const std::string blocks = r.new_blocks.empty() ? "-" : absl::StrJoin(r.new_blocks, ",");
-    parts.push_back(absl::StrCat(kind, " ", r.id, "[", blocks, "]@", r.computed, cached ? absl::StrCat("/o", r.outputs) : "", " n",
-                                 r.tokens));
+    parts.push_back(absl::StrCat(kind, " ", r.id, "[", blocks, "]@", r.computed,
+                                 cached ? absl::StrCat("/o", r.outputs) : "", " n", r.tokens));
   }
   return absl::StrJoin(parts, "; ");
 }
@@ -49,7 +51,8 @@ SchedulerHarness::SchedulerHarness(const EngineConfig& config) {
   scheduler_ = *std::move(made);
 }
 
-absl::Status SchedulerHarness::Add(std::string id, std::vector<TokenId> prompt, std::int32_t max_tokens, RequestSpec rest) {
+absl::Status SchedulerHarness::Add(std::string id, std::vector<TokenId> prompt,
+                                   std::int32_t max_tokens, RequestSpec rest) {
   rest.id = id;
   rest.prompt = prompt;
   rest.max_tokens = max_tokens;
@@ -75,21 +78,25 @@ Planned SchedulerHarness::Schedule() {
     r.computed = entry.num_computed_tokens;
     r.outputs = entry.num_output_tokens;
     if (entry.has_new_blocks()) {
-      for (BlockId block : scheduler_->kv().Table(entry.request, 0).subspan(plan->FirstNewBlock(entry, 0))) {
+      for (BlockId block :
+           scheduler_->kv().Table(entry.request, 0).subspan(plan->FirstNewBlock(entry, 0))) {
         r.new_blocks.push_back(Index(block));
       }
     }
     const std::span<const TokenId> drafts = plan->Drafts(entry);
     r.drafts.assign(drafts.begin(), drafts.end());
   }
-  TALLY_CHECK(total == plan->num_scheduled_tokens, "%d tokens, total says %d", total, plan->num_scheduled_tokens);
+  TALLY_CHECK(total == plan->num_scheduled_tokens, "%d tokens, total says %d", total,
+              plan->num_scheduled_tokens);
   planned.preempted = Names(plan->preempted);
   planned.finished = Names(plan->finished);
-  planned.common_prefix.assign(plan->common_prefix_blocks.begin(), plan->common_prefix_blocks.end());
+  planned.common_prefix.assign(plan->common_prefix_blocks.begin(),
+                               plan->common_prefix_blocks.end());
   return planned;
 }
 
-std::vector<ClientOutput> SchedulerHarness::Update(const std::map<std::string, std::vector<TokenId>>& sampled, TokenId filler) {
+std::vector<ClientOutput> SchedulerHarness::Update(
+    const std::map<std::string, std::vector<TokenId>>& sampled, TokenId filler) {
   std::vector<std::uint32_t> offsets = {0};
   std::vector<TokenId> tokens;
   for (const ScheduledRequest& entry : scheduler_->oldest_outstanding()) {
@@ -142,8 +149,11 @@ std::string SchedulerHarness::State(const std::string& id) const {
   const std::optional<RequestHandle> handle = scheduler_->Find(id);
   if (!handle) return "-";
   const RequestState& state = scheduler_->state(*handle);
-  const char letter = state.status == RequestStatus::kRunning ? 'R' : state.status == RequestStatus::kPreempted ? 'P' : 'W';
-  return absl::StrCat(std::string(1, letter), " ", state.num_computed_tokens, "/", state.num_tokens);
+  const char letter = state.status == RequestStatus::kRunning     ? 'R'
+                      : state.status == RequestStatus::kPreempted ? 'P'
+                                                                  : 'W';
+  return absl::StrCat(std::string(1, letter), " ", state.num_computed_tokens, "/",
+                      state.num_tokens);
 }
 
 std::vector<std::string> SchedulerHarness::Names(std::span<const RequestHandle> requests) const {

@@ -1,4 +1,5 @@
-// Drives a scheduler by names in tests: adds requests, runs steps, samples tokens, checks all invariants after every call.
+// Drives a scheduler by names in tests: adds requests, runs steps, samples tokens, checks all
+// invariants after every call.
 #ifndef TALLY_ENGINE_CORE_SCHEDULER_HARNESS_H_
 #define TALLY_ENGINE_CORE_SCHEDULER_HARNESS_H_
 
@@ -20,7 +21,8 @@ struct PlannedRequest {
   std::int32_t tokens;
   std::int32_t computed;
   std::int32_t outputs;
-  std::vector<std::uint32_t> new_blocks;  // of group 0; the whole table for new and resumed requests
+  std::vector<std::uint32_t>
+      new_blocks;  // of group 0; the whole table for new and resumed requests
   std::vector<TokenId> drafts;
 };
 
@@ -56,10 +58,13 @@ class SchedulerHarness {
 
   Scheduler& scheduler() { return *scheduler_; }
   // Adds a request; the prompt's storage is the caller's for the call.
-  absl::Status Add(std::string id, std::vector<TokenId> prompt, std::int32_t max_tokens, RequestSpec rest = {});
+  absl::Status Add(std::string id, std::vector<TokenId> prompt, std::int32_t max_tokens,
+                   RequestSpec rest = {});
   Planned Schedule();
-  // Tokens for the requests of the oldest outstanding step; a sampling request without a row gets `filler`.
-  std::vector<ClientOutput> Update(const std::map<std::string, std::vector<TokenId>>& sampled = {}, TokenId filler = 0);
+  // Tokens for the requests of the oldest outstanding step; a sampling request without a row gets
+  // `filler`.
+  std::vector<ClientOutput> Update(const std::map<std::string, std::vector<TokenId>>& sampled = {},
+                                   TokenId filler = 0);
   // Schedule and Update.
   Planned Step(TokenId filler = 0);
   void SetDrafts(const std::string& id, const std::vector<TokenId>& drafts);

@@ -9,8 +9,8 @@
 namespace tally {
 namespace {
 
-// Room for outputs that a request gets at its first admission, so that decoding does not allocate; requests
-// with longer outputs grow their buffer a few times.
+// Room for outputs that a request gets at its first admission, so that decoding does not allocate;
+// requests with longer outputs grow their buffer a few times.
 constexpr std::int32_t kOutputReserve = 4096;
 
 }  // namespace
@@ -18,7 +18,8 @@ constexpr std::int32_t kOutputReserve = 4096;
 absl::StatusOr<StepPlan> Scheduler::Schedule(Seconds now) {
   BeginStep();
   ScheduleRunning(now);
-  if (fault_.ok() && config_.max_loras > 0 && !LookAtLoras()) fault_ = absl::InternalError("AssertionError: ");
+  if (fault_.ok() && config_.max_loras > 0 && !LookAtLoras())
+    fault_ = absl::InternalError("AssertionError: ");
   // Who was just preempted must not be admitted again for the room that he made (SCH-20).
   if (fault_.ok() && preempted_.empty() && pause_state_ == PauseState::kUnpaused) AdmitWaiting(now);
   if (!fault_.ok()) return std::exchange(fault_, absl::OkStatus());
@@ -29,7 +30,8 @@ absl::StatusOr<StepPlan> Scheduler::Schedule(Seconds now) {
 void Scheduler::BeginStep() {
   retired_.insert(retired_.end(), reported_finished_.begin(), reported_finished_.end());
   std::erase_if(retired_, [this](RequestHandle request) {
-    if (requests_.state(request).steps_in_flight > 0 || requests_.state(request).free_delayed) return false;
+    if (requests_.state(request).steps_in_flight > 0 || requests_.state(request).free_delayed)
+      return false;
     requests_.Recycle(request);
     return true;
   });
@@ -56,21 +58,23 @@ void Scheduler::ScheduleRunning(Seconds now) {
     std::int32_t num_tokens = TokensForRunning(state);
     chosen_inputs_.clear();
     if (state.has_encoder_inputs) {
-      num_tokens = ChooseEncoderInputs(request, state.num_computed_tokens, num_tokens, config_.use_eagle ? 1 : 0);
+      num_tokens = ChooseEncoderInputs(request, state.num_computed_tokens, num_tokens,
+                                       config_.use_eagle ? 1 : 0);
     }
     if (aligns_mamba_) num_tokens = AlignTokens(state, state.num_computed_tokens, num_tokens);
     if (num_tokens == 0) {
       ++position;
       continue;
     }
-    ScheduledRequest entry{.request = request,
-                           .num_tokens = num_tokens,
-                           .num_computed_tokens = state.num_computed_tokens,
-                           .num_output_tokens = state.num_output_tokens() + state.num_output_placeholders};
+    ScheduledRequest entry{
+        .request = request,
+        .num_tokens = num_tokens,
+        .num_computed_tokens = state.num_computed_tokens,
+        .num_output_tokens = state.num_output_tokens() + state.num_output_placeholders};
     if (!AllocateForRunning(request, entry, position, now)) {
       if (!fault_.ok()) return;
-      const bool goes_on =
-          config_.policy == SchedulingPolicy::kPriority && !config_.behavior.self_preemption_ends_priority_pass;
+      const bool goes_on = config_.policy == SchedulingPolicy::kPriority &&
+                           !config_.behavior.self_preemption_ends_priority_pass;
       if (!goes_on) return;
       continue;
     }
@@ -84,13 +88,16 @@ void Scheduler::ScheduleRunning(Seconds now) {
 
 std::int32_t Scheduler::TokensForRunning(const RequestState& state) const {
   const std::int32_t placeholders = state.num_output_placeholders;
-  // Even if all outstanding drafts are rejected the request reaches its limit: there is nothing left to schedule (SCH-4).
+  // Even if all outstanding drafts are rejected the request reaches its limit: there is nothing
+  // left to schedule (SCH-4).
   if (placeholders > 0 && std::int64_t{state.num_computed_tokens} + 2 - placeholders >=
                               std::int64_t{state.num_prompt_tokens} + state.max_tokens) {
     return 0;
   }
-  std::int32_t tokens = state.num_tokens + state.num_draft_tokens + placeholders - state.num_computed_tokens;
-  if (config_.long_prefill_token_threshold > 0) tokens = std::min(tokens, config_.long_prefill_token_threshold);
+  std::int32_t tokens =
+      state.num_tokens + state.num_draft_tokens + placeholders - state.num_computed_tokens;
+  if (config_.long_prefill_token_threshold > 0)
+    tokens = std::min(tokens, config_.long_prefill_token_threshold);
   tokens = std::min(tokens, token_budget_);
   std::int32_t end = config_.max_model_len - 1;
   if (!config_.behavior.length_clamp_cuts_known_tokens) end = std::max(end, state.num_tokens);
@@ -98,12 +105,13 @@ std::int32_t Scheduler::TokensForRunning(const RequestState& state) const {
   return config_.behavior.negative_schedules ? tokens : std::max(tokens, 0);
 }
 
-bool Scheduler::AllocateForRunning(RequestHandle request, ScheduledRequest& entry, std::size_t& position, Seconds now) {
+bool Scheduler::AllocateForRunning(RequestHandle request, ScheduledRequest& entry,
+                                   std::size_t& position, Seconds now) {
   const RequestState& state = requests_.state(request);
   const std::int32_t lookahead = config_.use_eagle ? config_.num_speculative_tokens : 0;
   const std::int32_t end = state.num_computed_tokens + entry.num_tokens;
-  if (kv_.HoldsAlready(request, std::min(end + lookahead, config_.max_model_len), std::min(end, state.num_tokens),
-                       state.num_computed_tokens)) {
+  if (kv_.HoldsAlready(request, std::min(end + lookahead, config_.max_model_len),
+                       std::min(end, state.num_tokens), state.num_computed_tokens)) {
     return true;
   }
   while (true) {
@@ -115,9 +123,11 @@ bool Scheduler::AllocateForRunning(RequestHandle request, ScheduledRequest& entr
     switch (kv_.Allocate(request, wanted, requests_.request(request).hashes.hashes, row)) {
       case AllocationResult::kAllocated: {
         bool added = false;
-        for (std::uint32_t g = 0; g < kv_.num_groups(); ++g) added |= row[g] < kv_.Table(request, g).size();
+        for (std::uint32_t g = 0; g < kv_.num_groups(); ++g)
+          added |= row[g] < kv_.Table(request, g).size();
         if (added) {
-          entry.new_blocks = static_cast<std::uint32_t>(first_new_block_.size() / kv_.num_groups()) - 1;
+          entry.new_blocks =
+              static_cast<std::uint32_t>(first_new_block_.size() / kv_.num_groups()) - 1;
         } else {
           first_new_block_.resize(first_new_block_.size() - kv_.num_groups());
         }
@@ -147,27 +157,31 @@ RequestHandle Scheduler::TakeVictim(std::size_t& position) {
   const auto less_urgent = [this](RequestHandle a, RequestHandle b) {
     const Request& left = requests_.request(a);
     const Request& right = requests_.request(b);
-    return std::pair(left.priority, left.arrival_time) < std::pair(right.priority, right.arrival_time);
+    return std::pair(left.priority, left.arrival_time) <
+           std::pair(right.priority, right.arrival_time);
   };
   const auto chosen = std::max_element(running_.begin(), running_.end(), less_urgent);
   const RequestHandle victim = *chosen;
   const auto place = static_cast<std::size_t>(chosen - running_.begin());
   running_.erase(chosen);
   const bool was_scheduled = WithdrawFromStep(victim);
-  const bool shifts = config_.behavior.unscheduled_victim_skips_a_request ? was_scheduled : place < position;
+  const bool shifts =
+      config_.behavior.unscheduled_victim_skips_a_request ? was_scheduled : place < position;
   if (shifts) --position;
   return victim;
 }
 
 bool Scheduler::WithdrawFromStep(RequestHandle victim) {
-  const auto entry = std::find_if(scheduled_.begin(), scheduled_.end(),
-                                  [victim](const ScheduledRequest& e) { return e.request == victim; });
+  const auto entry =
+      std::find_if(scheduled_.begin(), scheduled_.end(),
+                   [victim](const ScheduledRequest& e) { return e.request == victim; });
   if (entry == scheduled_.end()) return false;
   token_budget_ += entry->num_tokens;
   scheduled_.erase(entry);
   std::erase_if(encoder_inputs_, [&](const ScheduledEncoderInput& scheduled) {
     if (scheduled.request != victim) return false;
-    encoder_budget_ += requests_.request(victim).encoder_inputs[static_cast<std::size_t>(scheduled.input)].length;
+    encoder_budget_ +=
+        requests_.request(victim).encoder_inputs[static_cast<std::size_t>(scheduled.input)].length;
     return true;
   });
   return true;
@@ -176,9 +190,10 @@ bool Scheduler::WithdrawFromStep(RequestHandle victim) {
 void Scheduler::TakeDrafts(RequestHandle handle, ScheduledRequest& entry) {
   RequestState& state = requests_.state(handle);
   Request& request = requests_.request(handle);
-  // Drafts stand behind the known tokens; as many as the step reaches are verified, the others are dropped (SCH-15).
-  const std::int32_t reached =
-      entry.num_tokens + state.num_computed_tokens - state.num_tokens - state.num_output_placeholders;
+  // Drafts stand behind the known tokens; as many as the step reaches are verified, the others are
+  // dropped (SCH-15).
+  const std::int32_t reached = entry.num_tokens + state.num_computed_tokens - state.num_tokens -
+                               state.num_output_placeholders;
   const std::int32_t taken = std::clamp(reached, 0, state.num_draft_tokens);
   entry.num_draft_tokens = taken;
   entry.first_draft = static_cast<std::uint32_t>(draft_tokens_.size());
@@ -210,7 +225,8 @@ void Scheduler::AdmitWaiting(Seconds now) {
 void Scheduler::LookUpPrefix(RequestHandle handle) {
   hit_.Clear();
   const RequestState& state = requests_.state(handle);
-  if (!config_.kv.enable_prefix_caching || requests_.request(handle).skip_reading_prefix_cache) return;
+  if (!config_.kv.enable_prefix_caching || requests_.request(handle).skip_reading_prefix_cache)
+    return;
   // The last token is always computed: its logits are wanted (MGR-2).
   kv_.FindLongestHit(requests_.request(handle).hashes.hashes, state.num_tokens - 1, hit_);
   if (config_.behavior.queries_counted_per_attempt) {
@@ -220,7 +236,8 @@ void Scheduler::LookUpPrefix(RequestHandle handle) {
 
 bool Scheduler::Promote(RequestHandle handle) {
   RequestState& state = requests_.state(handle);
-  if (state.status != RequestStatus::kWaitingForStructuredOutputGrammar || !state.grammar_ready) return false;
+  if (state.status != RequestStatus::kWaitingForStructuredOutputGrammar || !state.grammar_ready)
+    return false;
   state.status = RequestStatus::kWaiting;
   return true;
 }
@@ -229,7 +246,8 @@ bool Scheduler::LookAtLoras() {
   lora_ids_.clear();
   const auto add = [this](RequestHandle request) {
     const std::int32_t id = requests_.state(request).lora_id;
-    if (id > 0 && std::find(lora_ids_.begin(), lora_ids_.end(), id) == lora_ids_.end()) lora_ids_.push_back(id);
+    if (id > 0 && std::find(lora_ids_.begin(), lora_ids_.end(), id) == lora_ids_.end())
+      lora_ids_.push_back(id);
   };
   if (config_.behavior.lora_limit_counts_scheduled_only) {
     for (const ScheduledRequest& entry : scheduled_) add(entry.request);
@@ -244,7 +262,8 @@ bool Scheduler::LoraFits(const RequestState& state) const {
          std::find(lora_ids_.begin(), lora_ids_.end(), state.lora_id) != lora_ids_.end();
 }
 
-std::int32_t Scheduler::AlignTokens(const RequestState& state, std::int32_t computed, std::int32_t num_tokens) const {
+std::int32_t Scheduler::AlignTokens(const RequestState& state, std::int32_t computed,
+                                    std::int32_t num_tokens) const {
   if (computed >= std::max(state.num_prompt_tokens, state.num_tokens - 1)) return num_tokens;
   const std::int32_t size = config_.kv.block_size;
   std::int32_t end = state.num_tokens / size * size;  // of the last state that can be cached
@@ -265,23 +284,27 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   ExtendHashes(handle);
   Request& request = requests_.request(handle);
   hit_.Clear();
-  const bool fresh = state.num_computed_tokens == 0;  // else the next chunk of a session, which holds its blocks
+  const bool fresh =
+      state.num_computed_tokens == 0;  // else the next chunk of a session, which holds its blocks
   if (fresh) {
     LookUpPrefix(handle);
-    // Recorded at every attempt, so that what is delivered is the admission that led to the first output (PF-2, PF-3).
-    if (state.has_prefill_stats &&
-        (state.num_preemptions == 0 || config_.behavior.prefill_stats_overwritten_after_preemption)) {
+    // Recorded at every attempt, so that what is delivered is the admission that led to the first
+    // output (PF-2, PF-3).
+    if (state.has_prefill_stats && (state.num_preemptions == 0 ||
+                                    config_.behavior.prefill_stats_overwritten_after_preemption)) {
       request.prefill_stats = PrefillStats::Of(state.num_prompt_tokens, hit_.num_tokens, 0);
     }
   }
 
   const std::int32_t computed = state.num_computed_tokens + hit_.num_tokens;
   std::int32_t num_tokens = state.num_tokens - computed;
-  if (config_.long_prefill_token_threshold > 0) num_tokens = std::min(num_tokens, config_.long_prefill_token_threshold);
+  if (config_.long_prefill_token_threshold > 0)
+    num_tokens = std::min(num_tokens, config_.long_prefill_token_threshold);
   if (!config_.enable_chunked_prefill && num_tokens > token_budget_) return false;
   num_tokens = std::min(num_tokens, token_budget_);
   if (num_tokens <= 0) {
-    // A session that stopped in the middle of accepted drafts has more computed than known tokens (BUG-14).
+    // A session that stopped in the middle of accepted drafts has more computed than known tokens
+    // (BUG-14).
     fault_ = absl::InternalError("AssertionError: ");
     return false;
   }
@@ -296,19 +319,22 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   }
   const std::int32_t encoder = config_.encoder_decoder ? ChosenEmbeddings(request) : 0;
   if (config_.scheduler_reserve_full_isl &&
-      !kv_.FitsWholeSequence(handle, state.num_tokens, state.num_computed_tokens, hit_, 0, encoder)) {
+      !kv_.FitsWholeSequence(handle, state.num_tokens, state.num_computed_tokens, hit_, 0,
+                             encoder)) {
     ReleaseEncoderInputs(handle);
     return false;
   }
-  const AllocationRequest wanted{.computed = state.num_computed_tokens,
-                                 .known = state.num_tokens,
-                                 .scheduled = num_tokens,
-                                 .lookahead = !fresh && config_.use_eagle ? config_.num_speculative_tokens : 0,
-                                 .hit = &hit_,
-                                 .encoder = encoder};
+  const AllocationRequest wanted{
+      .computed = state.num_computed_tokens,
+      .known = state.num_tokens,
+      .scheduled = num_tokens,
+      .lookahead = !fresh && config_.use_eagle ? config_.num_speculative_tokens : 0,
+      .hit = &hit_,
+      .encoder = encoder};
   const std::span<std::uint32_t> row = NewBlocksRow();
   switch (kv_.Allocate(handle, wanted, request.hashes.hashes, row)) {
-    case AllocationResult::kAllocated: break;
+    case AllocationResult::kAllocated:
+      break;
     case AllocationResult::kNoSpace:
       first_new_block_.resize(first_new_block_.size() - kv_.num_groups());
       ReleaseEncoderInputs(handle);
@@ -333,16 +359,18 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
     }
     request.output.reserve(static_cast<std::size_t>(std::min(state.max_tokens, kOutputReserve)));
   }
-  if (state.lora_id > 0 && std::find(lora_ids_.begin(), lora_ids_.end(), state.lora_id) == lora_ids_.end()) {
+  if (state.lora_id > 0 &&
+      std::find(lora_ids_.begin(), lora_ids_.end(), state.lora_id) == lora_ids_.end()) {
     lora_ids_.push_back(state.lora_id);
   }
-  scheduled_.push_back({.request = handle,
-                        .num_tokens = num_tokens,
-                        .num_computed_tokens = computed,
-                        .num_output_tokens = state.num_output_tokens() + state.num_output_placeholders,
-                        .new_blocks = static_cast<std::uint32_t>(first_new_block_.size() / kv_.num_groups()) - 1,
-                        .kind = state.status == RequestStatus::kPreempted ? ScheduledRequest::Kind::kResumed
-                                                                          : ScheduledRequest::Kind::kNew});
+  scheduled_.push_back(
+      {.request = handle,
+       .num_tokens = num_tokens,
+       .num_computed_tokens = computed,
+       .num_output_tokens = state.num_output_tokens() + state.num_output_placeholders,
+       .new_blocks = static_cast<std::uint32_t>(first_new_block_.size() / kv_.num_groups()) - 1,
+       .kind = state.status == RequestStatus::kPreempted ? ScheduledRequest::Kind::kResumed
+                                                         : ScheduledRequest::Kind::kNew});
   if (!chosen_inputs_.empty()) ScheduleChosenInputs(handle);
   token_budget_ -= num_tokens;
   state.status = RequestStatus::kRunning;
@@ -353,7 +381,8 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
 absl::Status Scheduler::PoolExhausted() const {
   const std::int32_t blocks = kv_.refused_blocks();
   if (blocks == 0) return absl::InternalError("AssertionError: ");  // DEF-3
-  return absl::InternalError(absl::StrCat("ValueError: Cannot get ", blocks, " free blocks from the pool"));
+  return absl::InternalError(
+      absl::StrCat("ValueError: Cannot get ", blocks, " free blocks from the pool"));
 }
 
 // ---- After the decisions ------------------------------------------------------------------------
@@ -363,15 +392,18 @@ void Scheduler::AdvanceScheduled() {
     RequestState& state = requests_.state(entry.request);
     state.num_computed_tokens += entry.num_tokens;
     ++state.steps_in_flight;
-    state.is_prefill_chunk = state.num_computed_tokens < state.num_tokens + state.num_output_placeholders;
+    state.is_prefill_chunk =
+        state.num_computed_tokens < state.num_tokens + state.num_output_placeholders;
     entry.samples = !state.is_prefill_chunk;
     if (config_.async_scheduling && entry.samples) {
-      // The next step is planned before this one's tokens are known: they count as placeholders (ASY-1).
+      // The next step is planned before this one's tokens are known: they count as placeholders
+      // (ASY-1).
       state.num_output_placeholders += 1 + entry.num_draft_tokens;
       if (config_.num_speculative_tokens > 0) {
         state.num_draft_tokens = config_.num_speculative_tokens;
         requests_.request(entry.request)
-            .drafts.assign(static_cast<std::size_t>(config_.num_speculative_tokens), kDraftPlaceholder);
+            .drafts.assign(static_cast<std::size_t>(config_.num_speculative_tokens),
+                           kDraftPlaceholder);
       }
     }
   }
@@ -380,8 +412,8 @@ void Scheduler::AdvanceScheduled() {
 StepPlan Scheduler::MakePlan() {
   StepPlan plan;
   for (const ScheduledRequest& entry : scheduled_) plan.num_scheduled_tokens += entry.num_tokens;
-  TALLY_CHECK(plan.num_scheduled_tokens <= config_.max_num_batched_tokens && token_budget_ >= 0, "%d tokens scheduled",
-              plan.num_scheduled_tokens);
+  TALLY_CHECK(plan.num_scheduled_tokens <= config_.max_num_batched_tokens && token_budget_ >= 0,
+              "%d tokens scheduled", plan.num_scheduled_tokens);
   std::fill(common_prefix_blocks_.begin(), common_prefix_blocks_.end(), 0);
   if (!running_.empty()) kv_.CommonPrefixBlocks(running_.front(), common_prefix_blocks_);
 

@@ -1,6 +1,7 @@
-// Random commands on small schedulers. After every call the harness asserts the invariants of scheduler.md section 12 and
-// kv_cache.md 6.2; here the rules that span calls are asserted: PrefillStats once and whole, token streams without gaps, every request
-// ends, every block comes back, the same commands give the same answers.
+// Random commands on small schedulers. After every call the harness asserts the invariants of
+// scheduler.md section 12 and kv_cache.md 6.2; here the rules that span calls are asserted:
+// PrefillStats once and whole, token streams without gaps, every request ends, every block comes
+// back, the same commands give the same answers.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -36,8 +37,9 @@ World ArbitraryWorld() {
   world.depth = config.async_scheduling ? *rc::gen::inRange(1, 3) : 1;
   const KvGroupSpec full{AttentionKind::kFull, 4, 0};
   const KvGroupSpec window{AttentionKind::kSlidingWindow, 4, *rc::gen::element(1, 4, 9)};
-  config.kv.groups = *rc::gen::element(std::vector<KvGroupSpec>{full}, std::vector<KvGroupSpec>{window},
-                                       std::vector<KvGroupSpec>{full, window}, std::vector<KvGroupSpec>{window, full});
+  config.kv.groups = *rc::gen::element(
+      std::vector<KvGroupSpec>{full}, std::vector<KvGroupSpec>{window},
+      std::vector<KvGroupSpec>{full, window}, std::vector<KvGroupSpec>{window, full});
   return world;
 }
 
@@ -48,11 +50,16 @@ class Run {
 
   void Command() {
     switch (*rc::gen::weightedElement<int>({{3, 0}, {8, 1}, {1, 2}, {1, 3}})) {
-      case 0: Add(); break;
-      case 1: Step(); break;
+      case 0:
+        Add();
+        break;
+      case 1:
+        Step();
+        break;
       case 2: {
         if (known_.empty()) break;
-        const std::string id = *rc::gen::elementOf(std::vector<std::string>(known_.begin(), known_.end()));
+        const std::string id =
+            *rc::gen::elementOf(std::vector<std::string>(known_.begin(), known_.end()));
         for (const std::string& aborted : t_.Abort({id})) ended_.insert(aborted);
         known_.erase(id);
         log_ += "abort " + id + "\n";
@@ -73,12 +80,14 @@ class Run {
   void Drain() {
     draining_ = true;
     log_ += "drain\n";
-    for (int step = 0; step < 1000 && (t_.scheduler().num_unfinished() > 0 || outstanding_ > 0); ++step) Step();
+    for (int step = 0; step < 1000 && (t_.scheduler().num_unfinished() > 0 || outstanding_ > 0);
+         ++step)
+      Step();
     if (t_.scheduler().num_unfinished() > 0) {
       std::string left;
       for (const std::string& id : known_) left += absl::StrCat(id, " ", t_.State(id), "\n");
-      RC_LOG() << log_.substr(0, 3000) << left << world_.config.max_model_len << " tokens, " << world_.config.kv.num_blocks
-               << " blocks\n";
+      RC_LOG() << log_.substr(0, 3000) << left << world_.config.max_model_len << " tokens, "
+               << world_.config.kv.num_blocks << " blocks\n";
     }
     RC_ASSERT(t_.scheduler().num_unfinished() == 0U);
     RC_ASSERT(known_.empty());
@@ -132,14 +141,18 @@ class Run {
       for (int i = Draw(0, entry.num_draft_tokens + 1); i >= 0; --i) row.push_back(Draw(1, 6));
     }
     for (const ClientOutput& output : t_.Update(sampled)) {
-      log_ += absl::StrCat("out ", output.id, " ", output.tokens.size(), " ", FinishReasonName(output.finish).size(), "\n");
+      log_ += absl::StrCat("out ", output.id, " ", output.tokens.size(), " ",
+                           FinishReasonName(output.finish).size(), "\n");
       RC_ASSERT(!ended_.contains(output.id));  // nothing after the end
       if (output.prefill) {
         RC_ASSERT(with_prefill_.insert(output.id).second);  // once
         const PrefillStats& p = *output.prefill;
         RC_ASSERT(p.num_prompt_tokens == prompt_length_[output.id]);
-        RC_ASSERT(p.num_computed_tokens + p.num_local_cached_tokens + p.num_external_cached_tokens == p.num_prompt_tokens);
-        RC_ASSERT(p.num_computed_tokens >= 1 && p.num_local_cached_tokens >= 0 && p.num_external_cached_tokens == 0);
+        RC_ASSERT(p.num_computed_tokens + p.num_local_cached_tokens +
+                      p.num_external_cached_tokens ==
+                  p.num_prompt_tokens);
+        RC_ASSERT(p.num_computed_tokens >= 1 && p.num_local_cached_tokens >= 0 &&
+                  p.num_external_cached_tokens == 0);
       } else {
         RC_ASSERT(with_prefill_.contains(output.id));  // with the first output
       }
@@ -151,7 +164,8 @@ class Run {
     --outstanding_;
     if (world_.config.num_speculative_tokens > 0 && !world_.config.async_scheduling) {
       for (RequestHandle request : t_.scheduler().running()) {
-        const std::vector<TokenId> drafts(static_cast<std::size_t>(Draw(0, 1 + world_.config.num_speculative_tokens)), 2);
+        const std::vector<TokenId> drafts(
+            static_cast<std::size_t>(Draw(0, 1 + world_.config.num_speculative_tokens)), 2);
         t_.scheduler().SetDraftTokens(request, drafts);
       }
     }
@@ -203,7 +217,8 @@ RC_GTEST_PROP(SchedulerProperty, DecisionsDoNotDependOnHashValues, (std::uint64_
     for (int step = 0; step < 40; ++step) {
       if (next(3) == 0) {
         std::vector<TokenId> prompt(1 + next(24), static_cast<TokenId>(1 + next(2)));
-        RC_ASSERT(t.Add(absl::StrCat("r", step), prompt, static_cast<std::int32_t>(1 + next(20))).ok());
+        RC_ASSERT(
+            t.Add(absl::StrCat("r", step), prompt, static_cast<std::int32_t>(1 + next(20))).ok());
       }
       log += t.Step(static_cast<TokenId>(1 + next(2))).Text() + "\n";
     }

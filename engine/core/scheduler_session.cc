@@ -1,4 +1,5 @@
-// Streaming sessions: requests whose prompt comes in chunks, each answered before the next (scheduler.md 5.3).
+// Streaming sessions: requests whose prompt comes in chunks, each answered before the next
+// (scheduler.md 5.3).
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +8,8 @@
 
 namespace tally {
 
-RequestHandle Scheduler::ContinueSession(RequestHandle handle, const RequestSpec& spec, Seconds now) {
+RequestHandle Scheduler::ContinueSession(RequestHandle handle, const RequestSpec& spec,
+                                         Seconds now) {
   SessionChunk chunk;
   chunk.ends_session = !spec.resumable;
   if (spec.resumable) {
@@ -37,18 +39,23 @@ RequestHandle Scheduler::ContinueSession(RequestHandle handle, const RequestSpec
 void Scheduler::ApplyChunk(RequestHandle handle, SessionChunk chunk, Seconds now) {
   RequestState& state = requests_.state(handle);
   Request& request = requests_.request(handle);
-  // Outputs whose KV is there become a part of the prompt; the last sampled token was never computed and is dropped (STR-1, STR-2).
+  // Outputs whose KV is there become a part of the prompt; the last sampled token was never
+  // computed and is dropped (STR-1, STR-2).
   std::int32_t kept = state.num_computed_tokens - state.num_prompt_tokens;
-  if (state.num_computed_tokens == 0 && !config_.behavior.preempted_session_is_lost) kept = state.num_output_tokens() - 1;
+  if (state.num_computed_tokens == 0 && !config_.behavior.preempted_session_is_lost)
+    kept = state.num_output_tokens() - 1;
   kept = std::clamp(kept, 0, state.num_output_tokens());
-  request.prompt.insert(request.prompt.end(), request.output.begin(), request.output.begin() + kept);
+  request.prompt.insert(request.prompt.end(), request.output.begin(),
+                        request.output.begin() + kept);
   request.output.clear();
   if (!config_.behavior.session_keeps_stale_hashes) {
-    const std::size_t complete = request.prompt.size() / static_cast<std::size_t>(hasher_.block_size());
+    const std::size_t complete =
+        request.prompt.size() / static_cast<std::size_t>(hasher_.block_size());
     if (request.hashes.hashes.size() > complete) request.hashes.hashes.resize(complete);
     if (request.hashes.digests.size() > complete) request.hashes.digests.resize(complete);
     if (state.next_hash_tokens > 0) {
-      state.next_hash_tokens = (static_cast<std::int32_t>(request.hashes.hashes.size()) + 1) * hasher_.block_size();
+      state.next_hash_tokens =
+          (static_cast<std::int32_t>(request.hashes.hashes.size()) + 1) * hasher_.block_size();
     }
   }
   const auto base = static_cast<std::int32_t>(request.prompt.size());
@@ -86,7 +93,8 @@ bool Scheduler::GoOnWithSession(RequestHandle handle, Seconds now) {
   SessionChunk chunk = std::move(chunks.front());
   chunks.pop_front();
   if (chunk.ends_session) return false;
-  const bool lost = state.status == RequestStatus::kPreempted && config_.behavior.preempted_session_is_lost;
+  const bool lost =
+      state.status == RequestStatus::kPreempted && config_.behavior.preempted_session_is_lost;
   ApplyChunk(handle, std::move(chunk), now);
   if (!lost) waiting_.Add(handle);
   return true;

@@ -1,4 +1,5 @@
-// The worked examples of scheduler.md section 11, which were obtained by running the reference engine, and the rules around them.
+// The worked examples of scheduler.md section 11, which were obtained by running the reference
+// engine, and the rules around them.
 #include "engine/core/scheduler.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +17,9 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Kind = RequestEvent::Kind;
 
-std::vector<TokenId> Prompt(TokenId first, std::size_t length) { return SchedulerHarness::Prompt(first, length); }
+std::vector<TokenId> Prompt(TokenId first, std::size_t length) {
+  return SchedulerHarness::Prompt(first, length);
+}
 
 EngineConfig Small(std::uint32_t num_blocks, Behavior behavior = Behavior::Vllm0_20()) {
   EngineConfig config = SchedulerHarness::SmallConfig(num_blocks);
@@ -209,7 +212,9 @@ TEST(SchedulerTest, Ex14StopsAreTestedInOrderAndEndTheDelivery) {
   ASSERT_TRUE(t.Add("a", Prompt(100, 10), 30, {.stop_token_ids = nine}).ok());
   ASSERT_TRUE(t.Add("b", Prompt(200, 10), 30, {.eos_token_id = 7}).ok());
   ASSERT_TRUE(t.Add("c", Prompt(300, 10), 2).ok());
-  ASSERT_TRUE(t.Add("d", Prompt(400, 10), 30, {.min_tokens = 2, .eos_token_id = 7, .stop_token_ids = nine}).ok());
+  ASSERT_TRUE(
+      t.Add("d", Prompt(400, 10), 30, {.min_tokens = 2, .eos_token_id = 7, .stop_token_ids = nine})
+          .ok());
   ASSERT_TRUE(t.Add("e", Prompt(500, 10), 30, {.stop_token_ids = twelve}).ok());
   t.Schedule();
   t.Update({{"a", {1}}, {"b", {7}}, {"c", {1}}, {"d", {7}}, {"e", {1}}});
@@ -294,7 +299,8 @@ TEST(SchedulerTest, SaltsAndUnreadCachesKeepRequestsApart) {
 
 TEST(SchedulerTest, AbortEndsRequestsInTheOrderInWhichTheyWereAdded) {
   SchedulerHarness t(Small(20));
-  for (const char* id : {"f", "b", "a", "w"}) ASSERT_TRUE(t.Add(id, Prompt(id[0] * 100, 9), 9).ok());
+  for (const char* id : {"f", "b", "a", "w"})
+    ASSERT_TRUE(t.Add(id, Prompt(id[0] * 100, 9), 9).ok());
   t.Schedule();
   EXPECT_THAT(t.Abort({"a", "unknown", "f", "a"}), ElementsAre("f", "a"));
   EXPECT_EQ(t.Update().size(), 2U);  // the outputs of f and a are nobody's
@@ -313,7 +319,8 @@ TEST(SchedulerTest, AHandleIsNotReusedWhileAStepRefersToIt) {
   t.Abort({"a"});
   t.Schedule();
   t.Update();
-  ASSERT_TRUE(t.Add("b", Prompt(200, 5), 9).ok());  // must not get a's place: a step of a's is outstanding
+  ASSERT_TRUE(
+      t.Add("b", Prompt(200, 5), 9).ok());  // must not get a's place: a step of a's is outstanding
   EXPECT_EQ(t.Schedule().Tokens(), "b:5");
   EXPECT_THAT(t.Update(), IsEmpty());
   EXPECT_EQ(t.State("b"), "R 5/5");
@@ -355,7 +362,8 @@ TEST(SchedulerTest, PauseStatesHoldAdmissionOrEverything) {
 TEST(SchedulerInputTest, RequestsOutOfRangeNameTheFieldAndChangeNothing) {
   SchedulerHarness t(Small(20, Behavior::Corrected()));
   ASSERT_TRUE(t.Add("known", Prompt(1, 4), 4).ok());
-  const auto message = [&](std::string id, std::vector<TokenId> prompt, std::int32_t max_tokens, RequestSpec rest = {}) {
+  const auto message = [&](std::string id, std::vector<TokenId> prompt, std::int32_t max_tokens,
+                           RequestSpec rest = {}) {
     const std::size_t before = t.scheduler().num_unfinished();
     const absl::Status status = t.Add(std::move(id), std::move(prompt), max_tokens, rest);
     EXPECT_EQ(t.scheduler().num_unfinished(), before + (status.ok() ? 1 : 0));
@@ -368,7 +376,8 @@ TEST(SchedulerInputTest, RequestsOutOfRangeNameTheFieldAndChangeNothing) {
   EXPECT_EQ(message("x", {1}, 0), "max_tokens: 0, wanted 1 to 536870912");
   EXPECT_EQ(message("x", {1}, 3, {.min_tokens = 4}), "min_tokens: 4, wanted 0 to max_tokens 3");
   EXPECT_EQ(message("x", {1}, 3, {.eos_token_id = -2}), "eos: -2, wanted a token id");
-  EXPECT_EQ(message("x", {1}, 3, {.arrival_time = std::numeric_limits<double>::infinity()}), "arrival: not finite, wanted seconds");
+  EXPECT_EQ(message("x", {1}, 3, {.arrival_time = std::numeric_limits<double>::infinity()}),
+            "arrival: not finite, wanted seconds");
   EXPECT_THAT(message("x", Prompt(1, 257), 3), HasSubstr("can never run, max_model_len is 256"));
   EXPECT_THAT(message("x", Prompt(1, 77), 3), HasSubstr("can never run, the KV cache holds 76"));
   EXPECT_EQ(message("x", Prompt(1, 76), 3), "");
@@ -401,11 +410,13 @@ TEST(SchedulerInputTest, ConfigurationsOutOfRangeAreRefused) {
   using C = EngineConfig;
   EXPECT_EQ(message([](C&) {}), "");
   EXPECT_EQ(message([](C& c) { c.max_num_seqs = 0; }), "max_num_seqs: 0, wanted 1 to 1048576");
-  EXPECT_EQ(message([](C& c) { c.max_model_len = -1; }), "max_model_len: -1, wanted 1 to 536870912");
+  EXPECT_EQ(message([](C& c) { c.max_model_len = -1; }),
+            "max_model_len: -1, wanted 1 to 536870912");
   EXPECT_EQ(message([](C& c) { c.max_num_batched_tokens = 4; }),
             "max_num_batched_tokens: 4, wanted at least max_num_seqs 8");
-  EXPECT_EQ(message([](C& c) { c.enable_chunked_prefill = false; }),
-            "max_num_batched_tokens: 64, wanted at least max_model_len 256 without chunked prefill");
+  EXPECT_EQ(
+      message([](C& c) { c.enable_chunked_prefill = false; }),
+      "max_num_batched_tokens: 64, wanted at least max_model_len 256 without chunked prefill");
 }
 
 }  // namespace

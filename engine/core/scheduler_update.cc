@@ -1,4 +1,5 @@
-// Scheduler::Update: what the model sampled, who stops, what each client gets (scheduler.md section 4).
+// Scheduler::Update: what the model sampled, who stops, what each client gets (scheduler.md section
+// 4).
 #include <algorithm>
 #include <utility>
 
@@ -10,8 +11,11 @@
 namespace tally {
 
 absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds now) {
-  if (outstanding_.empty()) return absl::FailedPreconditionError("update: no step is outstanding, wanted a schedule before it");
-  if (absl::Status status = CheckOutcome(outstanding_.front(), outcome); !status.ok()) return status;
+  if (outstanding_.empty())
+    return absl::FailedPreconditionError(
+        "update: no step is outstanding, wanted a schedule before it");
+  if (absl::Status status = CheckOutcome(outstanding_.front(), outcome); !status.ok())
+    return status;
 
   updated_step_.clear();
   updated_step_.swap(outstanding_.front());
@@ -27,9 +31,11 @@ absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds
   for (std::size_t i = 0; i < updated_step_.size(); ++i) {
     const std::uint32_t begin = outcome.sampled_offsets[i];
     const auto is_in = [i](std::span<const std::uint32_t> places) {
-      return !places.empty() && std::binary_search(places.begin(), places.end(), static_cast<std::uint32_t>(i));
+      return !places.empty() &&
+             std::binary_search(places.begin(), places.end(), static_cast<std::uint32_t>(i));
     };
-    UpdateRequest(updated_step_[i], outcome.sampled_tokens.subspan(begin, outcome.sampled_offsets[i + 1] - begin),
+    UpdateRequest(updated_step_[i],
+                  outcome.sampled_tokens.subspan(begin, outcome.sampled_offsets[i + 1] - begin),
                   is_in(outcome.pooled), is_in(outcome.refused_by_grammar), now);
   }
   RemoveStopped();
@@ -42,52 +48,62 @@ absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds
   return StepResult{outputs_, kv_events_, TakeStats()};
 }
 
-absl::Status Scheduler::CheckOutcome(std::span<const ScheduledRequest> step, const StepOutcome& outcome) const {
+absl::Status Scheduler::CheckOutcome(std::span<const ScheduledRequest> step,
+                                     const StepOutcome& outcome) const {
   const std::span<const std::uint32_t> offsets = outcome.sampled_offsets;
   if (offsets.size() != step.size() + 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("sampled_offsets: ", offsets.size(), " entries, wanted ", step.size() + 1));
   }
   if (offsets.front() != 0 || offsets.back() != outcome.sampled_tokens.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("sampled_offsets: ", offsets.front(), " to ", offsets.back(),
-                                                   ", wanted 0 to ", outcome.sampled_tokens.size()));
+    return absl::InvalidArgumentError(absl::StrCat("sampled_offsets: ", offsets.front(), " to ",
+                                                   offsets.back(), ", wanted 0 to ",
+                                                   outcome.sampled_tokens.size()));
   }
   for (std::size_t i = 0; i < step.size(); ++i) {
     if (offsets[i + 1] < offsets[i]) {
-      return absl::InvalidArgumentError(absl::StrCat("sampled_offsets[", i + 1, "]: ", offsets[i + 1], ", wanted at least ",
-                                                     offsets[i]));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sampled_offsets[", i + 1, "]: ", offsets[i + 1], ", wanted at least ", offsets[i]));
     }
     const std::uint32_t sampled = offsets[i + 1] - offsets[i];
-    const std::uint32_t most = step[i].samples && !requests_.state(step[i].request).pooling ? 1 + static_cast<std::uint32_t>(step[i].num_draft_tokens) : 0;
+    const std::uint32_t most = step[i].samples && !requests_.state(step[i].request).pooling
+                                   ? 1 + static_cast<std::uint32_t>(step[i].num_draft_tokens)
+                                   : 0;
     if (sampled > most) {
-      return absl::InvalidArgumentError(absl::StrCat("sampled of ", std::string(id(step[i].request)), ": ", sampled,
-                                                     " tokens, wanted at most ", most));
+      return absl::InvalidArgumentError(absl::StrCat("sampled of ",
+                                                     std::string(id(step[i].request)), ": ",
+                                                     sampled, " tokens, wanted at most ", most));
     }
   }
   for (const std::span<const std::uint32_t> places : {outcome.pooled, outcome.refused_by_grammar}) {
-    if (!std::is_sorted(places.begin(), places.end()) || (!places.empty() && places.back() >= step.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("pooled, refused_by_grammar: wanted ascending places below ", step.size()));
+    if (!std::is_sorted(places.begin(), places.end()) ||
+        (!places.empty() && places.back() >= step.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pooled, refused_by_grammar: wanted ascending places below ", step.size()));
     }
   }
   for (std::uint32_t place : outcome.pooled) {
     const ScheduledRequest& entry = step[place];
     if (requests_.state(entry.request).pooling && entry.samples) continue;
-    return absl::InvalidArgumentError(absl::StrCat("pooled: ", std::string(id(entry.request)),
-                                                   ", wanted a pooling request whose prompt is computed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("pooled: ", std::string(id(entry.request)),
+                     ", wanted a pooling request whose prompt is computed"));
   }
   for (TokenId token : outcome.sampled_tokens) {
-    if (token < 0) return absl::InvalidArgumentError(absl::StrCat("sampled: ", token, ", wanted a token id"));
+    if (token < 0)
+      return absl::InvalidArgumentError(absl::StrCat("sampled: ", token, ", wanted a token id"));
   }
   return absl::OkStatus();
 }
 
-void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled, bool pooled, bool refused,
-                              Seconds now) {
+void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled,
+                              bool pooled, bool refused, Seconds now) {
   const RequestHandle request = entry.request;
   RequestState& state = requests_.state(request);
   --state.steps_in_flight;
   if (entry.num_tokens <= 0) fault_ = absl::InternalError("AssertionError: ");  // BUG-3
-  if (IsFinished(state.status)) return;  // ended while the step was under way: its output is nobody's
+  if (IsFinished(state.status))
+    return;  // ended while the step was under way: its output is nobody's
   if (entry.num_draft_tokens > 0 && !sampled.empty()) AccountDrafts(entry, sampled.size());
   if (state.has_encoder_inputs) ReleasePassedInputs(request);
   if (sampled.empty() && !pooled) return;
@@ -101,13 +117,14 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
   if (config_.async_scheduling && !sampled.empty()) {
     state.num_output_placeholders -= static_cast<std::int32_t>(taken);
     if (state.num_output_placeholders < 0) {
-      // A request that was preempted and admitted again before its late output came has its placeholder taken by that
-      // output (BUG-15); the next one finds none, where upstream asserts.
+      // A request that was preempted and admitted again before its late output came has its
+      // placeholder taken by that output (BUG-15); the next one finds none, where upstream asserts.
       state.num_output_placeholders = 0;
       fault_ = absl::InternalError("AssertionError: ");
     }
     if (was_running) {
-      kv_.Register(request, state.num_computed_tokens - state.num_output_placeholders, requests_.request(request).hashes.hashes);
+      kv_.Register(request, state.num_computed_tokens - state.num_output_placeholders,
+                   requests_.request(request).hashes.hashes);
     }
   }
   if (refused && taken > 0) {
@@ -138,7 +155,8 @@ void Scheduler::AccountDrafts(const ScheduledRequest& entry, std::size_t num_sam
   // Zero for a request that was preempted meanwhile (UPD-4).
   if (state.num_computed_tokens > 0) state.num_computed_tokens -= rejected;
   if (state.num_output_placeholders > 0) state.num_output_placeholders -= rejected;
-  if (spec_stats_.num_drafts == 0) std::fill(accepted_per_position_.begin(), accepted_per_position_.end(), 0);
+  if (spec_stats_.num_drafts == 0)
+    std::fill(accepted_per_position_.begin(), accepted_per_position_.end(), 0);
   spec_stats_.num_drafts += 1;
   spec_stats_.num_draft_tokens += entry.num_draft_tokens;
   spec_stats_.num_accepted_tokens += accepted;
@@ -146,7 +164,8 @@ void Scheduler::AccountDrafts(const ScheduledRequest& entry, std::size_t num_sam
   for (std::int32_t i = 0; i < accepted; ++i) ++accepted_per_position_[static_cast<std::size_t>(i)];
 }
 
-std::size_t Scheduler::AppendTokens(RequestHandle handle, std::span<const TokenId> sampled, RequestStatus& stop) {
+std::size_t Scheduler::AppendTokens(RequestHandle handle, std::span<const TokenId> sampled,
+                                    RequestStatus& stop) {
   RequestState& state = requests_.state(handle);
   Request& request = requests_.request(handle);
   std::size_t taken = 0;
@@ -176,21 +195,25 @@ RequestStatus Scheduler::CheckStop(RequestHandle handle, TokenId last) {
   if (state.num_tokens >= length_limit_ || state.num_output_tokens() >= state.max_tokens) {
     return RequestStatus::kFinishedLengthCapped;
   }
-  if (state.has_repetition && !below_minimum && EndsInRepetition(request.output, request.repetition)) {
+  if (state.has_repetition && !below_minimum &&
+      EndsInRepetition(request.output, request.repetition)) {
     request.stop_cause = {StopCause::Kind::kRepetition, kNoToken};
     return RequestStatus::kFinishedRepetition;
   }
   return state.status;
 }
 
-void Scheduler::EmitOutput(RequestHandle handle, std::span<const TokenId> tokens, FinishReason reason, bool pooled) {
+void Scheduler::EmitOutput(RequestHandle handle, std::span<const TokenId> tokens,
+                           FinishReason reason, bool pooled) {
   RequestState& state = requests_.state(handle);
   RequestOutput output;
   output.request = handle;
   output.finish_reason = reason;
   output.pooled = pooled;
   output.tokens = tokens;
-  if (reason != FinishReason::kNone || (state.resumable && config_.behavior.session_keeps_stop_cause)) output.stop_cause = requests_.request(handle).stop_cause;
+  if (reason != FinishReason::kNone ||
+      (state.resumable && config_.behavior.session_keeps_stop_cause))
+    output.stop_cause = requests_.request(handle).stop_cause;
   if (state.has_prefill_stats) {  // with the first output and never again (PF-5, PF-6)
     state.has_prefill_stats = false;
     output_prefill_stats_.push_back(requests_.request(handle).prefill_stats);
@@ -209,7 +232,9 @@ void Scheduler::EmitOutput(RequestHandle handle, std::span<const TokenId> tokens
 void Scheduler::RemoveStopped() {
   if (std::exchange(stopped_running_, false)) {
     // A session that goes on waits for its next chunk: it does not run either.
-    std::erase_if(running_, [this](RequestHandle r) { return requests_.state(r).status != RequestStatus::kRunning; });
+    std::erase_if(running_, [this](RequestHandle r) {
+      return requests_.state(r).status != RequestStatus::kRunning;
+    });
   }
 }
 

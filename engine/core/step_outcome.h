@@ -13,14 +13,15 @@
 
 namespace tally {
 
-// Sampled tokens of the oldest step that was not updated yet, in compressed rows: request i of that step's plan has
-// sampled_tokens[sampled_offsets[i] .. sampled_offsets[i+1]). A row holds accepted drafts and one more token, and is empty
-// for a request that does not sample. Both arrays live until the scheduler's next call.
+// Sampled tokens of the oldest step that was not updated yet, in compressed rows: request i of that
+// step's plan has sampled_tokens[sampled_offsets[i] .. sampled_offsets[i+1]). A row holds accepted
+// drafts and one more token, and is empty for a request that does not sample. Both arrays live
+// until the scheduler's next call.
 struct StepOutcome {
   std::span<const std::uint32_t> sampled_offsets;  // one more than there are requests
   std::span<const TokenId> sampled_tokens;
-  // Places in the plan, ascending: pooling requests whose result is there, and requests whose grammar refuses the sampled
-  // tokens (UPD-7).
+  // Places in the plan, ascending: pooling requests whose result is there, and requests whose
+  // grammar refuses the sampled tokens (UPD-7).
   std::span<const std::uint32_t> pooled;
   std::span<const std::uint32_t> refused_by_grammar;
 };
@@ -30,14 +31,14 @@ struct RequestOutput {
   RequestHandle request = kNoRequest;
   FinishReason finish_reason = FinishReason::kNone;
   StopCause stop_cause;
-  bool pooled = false;                           // the pooler's result is delivered
-  std::span<const TokenId> tokens;               // a part of StepOutcome::sampled_tokens
-  const PrefillStats* prefill_stats = nullptr;   // with the first output of the request only
-  std::span<const RequestEvent> events;          // since its last output
+  bool pooled = false;                          // the pooler's result is delivered
+  std::span<const TokenId> tokens;              // a part of StepOutcome::sampled_tokens
+  const PrefillStats* prefill_stats = nullptr;  // with the first output of the request only
+  std::span<const RequestEvent> events;         // since its last output
 };
 
-// Look-ups of the local prefix cache since the last statistics (metrics.md 3.1). Look-ups of requests that were preempted before
-// are told apart: public counters leave them out.
+// Look-ups of the local prefix cache since the last statistics (metrics.md 3.1). Look-ups of
+// requests that were preempted before are told apart: public counters leave them out.
 struct PrefixCacheStats {
   bool reset = false;  // the cache was emptied
   std::int64_t requests = 0;

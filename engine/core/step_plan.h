@@ -20,11 +20,11 @@ struct ScheduledRequest {
   };
 
   RequestHandle request = kNoRequest;
-  std::int32_t num_tokens = 0;           // to compute in this step, drafts included
-  std::int32_t num_computed_tokens = 0;  // computed before this step
-  std::int32_t num_output_tokens = 0;    // sampled so far, placeholders included
-  std::int32_t num_draft_tokens = 0;     // of num_tokens
-  std::uint32_t first_draft = 0;         // place of the first draft in StepPlan::draft_tokens
+  std::int32_t num_tokens = 0;              // to compute in this step, drafts included
+  std::int32_t num_computed_tokens = 0;     // computed before this step
+  std::int32_t num_output_tokens = 0;       // sampled so far, placeholders included
+  std::int32_t num_draft_tokens = 0;        // of num_tokens
+  std::uint32_t first_draft = 0;            // place of the first draft in StepPlan::draft_tokens
   std::uint32_t new_blocks = kNoNewBlocks;  // its row in StepPlan::first_new_block
   Kind kind = Kind::kRunning;
   bool samples = false;  // its known tokens are computed after this step: the model samples for it
@@ -45,8 +45,9 @@ struct StepPlan {
   // In scheduling order (scheduler.md DET-1): surviving running requests, then admitted ones.
   std::span<const ScheduledRequest> requests;
   std::int32_t num_scheduled_tokens = 0;  // sum over the requests
-  // One row of num_groups entries for each request with new blocks: the place in its block table of that group from which on
-  // blocks are new to the worker. 0 for new and resumed requests, whose whole table is sent.
+  // One row of num_groups entries for each request with new blocks: the place in its block table of
+  // that group from which on blocks are new to the worker. 0 for new and resumed requests, whose
+  // whole table is sent.
   std::span<const std::uint32_t> first_new_block;
   std::uint32_t num_groups = 1;
   std::span<const TokenId> draft_tokens;
@@ -66,7 +67,8 @@ struct StepPlan {
     return first_new_block[std::size_t{request.new_blocks} * num_groups + group];
   }
   std::span<const TokenId> Drafts(const ScheduledRequest& request) const {
-    return draft_tokens.subspan(request.first_draft, static_cast<std::size_t>(request.num_draft_tokens));
+    return draft_tokens.subspan(request.first_draft,
+                                static_cast<std::size_t>(request.num_draft_tokens));
   }
 };
 

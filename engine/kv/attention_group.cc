@@ -11,7 +11,8 @@
 
 namespace tally {
 
-std::unique_ptr<AttentionGroup> AttentionGroup::Create(const KvCacheConfig& config, std::uint32_t index, BlockPool& pool,
+std::unique_ptr<AttentionGroup> AttentionGroup::Create(const KvCacheConfig& config,
+                                                       std::uint32_t index, BlockPool& pool,
                                                        BlockTableStore& tables) {
   const KvGroupSpec& spec = config.groups[index];
   switch (spec.kind) {
@@ -24,7 +25,8 @@ std::unique_ptr<AttentionGroup> AttentionGroup::Create(const KvCacheConfig& conf
       return std::make_unique<ChunkedLocal>(spec, index, pool, tables, config.max_model_len,
                                             config.max_num_batched_tokens);
     case AttentionKind::kMamba:
-      return std::make_unique<Mamba>(spec, index, pool, tables, config.enable_prefix_caching, config.mamba_needs_go_below_zero);
+      return std::make_unique<Mamba>(spec, index, pool, tables, config.enable_prefix_caching,
+                                     config.mamba_needs_go_below_zero);
     case AttentionKind::kCross:
       return std::make_unique<CrossAttention>(spec, index, pool, tables);
   }
@@ -32,7 +34,8 @@ std::unique_ptr<AttentionGroup> AttentionGroup::Create(const KvCacheConfig& conf
   return nullptr;
 }
 
-bool AttentionGroup::FindInAll(const BlockHash& hash, std::span<AttentionGroup* const> joint, std::span<BlockId> found) {
+bool AttentionGroup::FindInAll(const BlockHash& hash, std::span<AttentionGroup* const> joint,
+                               std::span<BlockId> found) {
   for (std::size_t i = 0; i < joint.size(); ++i) {
     const std::optional<BlockId> block = joint[i]->FindCached(hash);
     if (!block) return false;
@@ -49,7 +52,8 @@ std::int32_t AttentionGroup::Revived(std::span<const BlockId> hits, std::size_t 
   return revived;
 }
 
-std::int32_t AttentionGroup::BlocksNeeded(RequestHandle request, const BlockDemand& demand, std::span<const BlockId> hits,
+std::int32_t AttentionGroup::BlocksNeeded(RequestHandle request, const BlockDemand& demand,
+                                          std::span<const BlockId> hits,
                                           std::int32_t most_blocks) const {
   const State& state = At(request);
   const auto length = static_cast<std::int32_t>(state.table.length);
@@ -88,11 +92,13 @@ void AttentionGroup::AppendNulls(State& state, std::uint32_t count) {
 
 std::int32_t AttentionGroup::LeadingNulls(RequestHandle request) const {
   const std::span<const BlockId> table = Table(request);
-  const auto end = std::partition_point(table.begin(), table.end(), [](BlockId block) { return block == kNullBlock; });
+  const auto end = std::partition_point(table.begin(), table.end(),
+                                        [](BlockId block) { return block == kNullBlock; });
   return static_cast<std::int32_t>(end - table.begin());
 }
 
-void AttentionGroup::AdoptHits(RequestHandle request, std::span<const BlockId> hits, std::int32_t total) {
+void AttentionGroup::AdoptHits(RequestHandle request, std::span<const BlockId> hits,
+                               std::int32_t total) {
   State& state = At(request);
   if (state.num_cached_blocks != kNotCounted) {
     TALLY_CHECK(hits.empty(), "a request that holds blocks adopts %zu more", hits.size());
@@ -106,30 +112,35 @@ void AttentionGroup::AdoptHits(RequestHandle request, std::span<const BlockId> h
   if (length > 0) {
     ++num_owners_;
     std::span<BlockId> table = tables_.Extend(state.table, static_cast<std::uint32_t>(length));
-    std::fill(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(skipped_blocks), kNullBlock);
-    std::copy(hits.begin(), hits.end(), table.begin() + static_cast<std::ptrdiff_t>(skipped_blocks));
+    std::fill(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(skipped_blocks),
+              kNullBlock);
+    std::copy(hits.begin(), hits.end(),
+              table.begin() + static_cast<std::ptrdiff_t>(skipped_blocks));
   }
   state.num_cached_blocks = static_cast<std::int32_t>(length);
 }
 
-bool AttentionGroup::Grow(RequestHandle request, const BlockDemand& demand, std::uint32_t& first_new) {
+bool AttentionGroup::Grow(RequestHandle request, const BlockDemand& demand,
+                          std::uint32_t& first_new) {
   first_new = At(request).table.length;
   return GrowTo(request, demand.slots);
 }
 
 bool AttentionGroup::GrowTo(RequestHandle request, std::int32_t tokens) {
   State& state = At(request);
-  const std::int32_t count = CeilDiv(tokens, block_size()) - static_cast<std::int32_t>(state.table.length);
+  const std::int32_t count =
+      CeilDiv(tokens, block_size()) - static_cast<std::int32_t>(state.table.length);
   return count <= 0 || AppendFresh(state, count);
 }
 
-void AttentionGroup::Register(RequestHandle request, std::int32_t tokens, std::span<const BlockHash> hashes) {
+void AttentionGroup::Register(RequestHandle request, std::int32_t tokens,
+                              std::span<const BlockHash> hashes) {
   State& state = At(request);
   const std::int32_t full_blocks = tokens / block_size();
   const std::int32_t first = std::max(state.num_cached_blocks, 0);
   if (first >= full_blocks) return;
-  TALLY_CHECK(static_cast<std::size_t>(full_blocks) <= hashes.size(), "%d full blocks, %zu hashes", full_blocks,
-              hashes.size());
+  TALLY_CHECK(static_cast<std::size_t>(full_blocks) <= hashes.size(), "%d full blocks, %zu hashes",
+              full_blocks, hashes.size());
   const std::span<BlockId> table = Mutable(state);
   // A table may be shorter than its tokens only in a session that outgrew max_model_len (MGR-34).
   const auto end = std::min(static_cast<std::size_t>(full_blocks), table.size());
@@ -146,8 +157,10 @@ void AttentionGroup::RemoveSkipped(RequestHandle request, std::int32_t total_com
   const std::int32_t skipped_tokens = SkippedTokens(total_computed);
   if (skipped_tokens <= 0) return;
   const std::span<BlockId> table = Mutable(At(request));
-  const std::size_t skipped_blocks = std::min(static_cast<std::size_t>(skipped_tokens / block_size()), table.size());
-  // Null blocks form a prefix, so the scan down from the newest skipped block ends at the first one.
+  const std::size_t skipped_blocks =
+      std::min(static_cast<std::size_t>(skipped_tokens / block_size()), table.size());
+  // Null blocks form a prefix, so the scan down from the newest skipped block ends at the first
+  // one.
   std::size_t begin = skipped_blocks;
   while (begin > 0 && table[begin - 1] != kNullBlock) --begin;
   const std::span<BlockId> skipped = table.subspan(begin, skipped_blocks - begin);
@@ -168,12 +181,15 @@ void AttentionGroup::Free(RequestHandle request) {
 
 std::int32_t AttentionGroup::SlotCapacity(RequestHandle request) const {
   const std::int64_t slots = std::int64_t{At(request).table.length} * block_size();
-  return static_cast<std::int32_t>(std::min<std::int64_t>(slots, std::numeric_limits<std::int32_t>::max()));
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(slots, std::numeric_limits<std::int32_t>::max()));
 }
 
 std::int32_t AttentionGroup::NextRegistration(RequestHandle request) const {
-  const std::int64_t tokens = (std::int64_t{std::max(At(request).num_cached_blocks, 0)} + 1) * block_size();
-  return static_cast<std::int32_t>(std::min<std::int64_t>(tokens, std::numeric_limits<std::int32_t>::max()));
+  const std::int64_t tokens =
+      (std::int64_t{std::max(At(request).num_cached_blocks, 0)} + 1) * block_size();
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(tokens, std::numeric_limits<std::int32_t>::max()));
 }
 
 }  // namespace tally

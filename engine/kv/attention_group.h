@@ -1,8 +1,9 @@
 // One KV cache group: the layers that share block tables, and the rules of their kind of attention.
 //
-// The base class holds what all kinds share (kv_cache.md MGR-30 to 40): how many blocks a request needs, how it adopts a
-// cached prefix, how its table grows, which blocks enter the prefix cache, how it is freed. A kind of attention says which
-// tokens it never reads again and how its longest cached prefix is found.
+// The base class holds what all kinds share (kv_cache.md MGR-30 to 40): how many blocks a request
+// needs, how it adopts a cached prefix, how its table grows, which blocks enter the prefix cache,
+// how it is freed. A kind of attention says which tokens it never reads again and how its longest
+// cached prefix is found.
 #ifndef TALLY_ENGINE_KV_ATTENTION_GROUP_H_
 #define TALLY_ENGINE_KV_ATTENTION_GROUP_H_
 
@@ -27,7 +28,8 @@ struct HitQuery {
   std::span<const BlockHash> hashes;  // of the request's full blocks, at the groups' block size
   std::int32_t max_tokens = 0;        // longest admissible hit
   std::int32_t alignment = 0;         // a hit is a multiple of so many tokens
-  bool drop_last_block = false;       // EAGLE's rule: the drafter needs the last matched block computed again
+  bool drop_last_block =
+      false;  // EAGLE's rule: the drafter needs the last matched block computed again
 };
 
 // How many tokens a request wants room for.
@@ -43,30 +45,39 @@ class AttentionGroup {
   static constexpr std::int32_t kNotCounted = -1;
   static constexpr std::int32_t kNoCap = std::numeric_limits<std::int32_t>::max();
 
-  AttentionGroup(const KvGroupSpec& spec, std::uint32_t index, BlockPool& pool, BlockTableStore& tables)
+  AttentionGroup(const KvGroupSpec& spec, std::uint32_t index, BlockPool& pool,
+                 BlockTableStore& tables)
       : spec_(spec), index_(index), pool_(pool), tables_(tables) {}
   virtual ~AttentionGroup() = default;
   AttentionGroup(const AttentionGroup&) = delete;
   AttentionGroup& operator=(const AttentionGroup&) = delete;
 
-  static std::unique_ptr<AttentionGroup> Create(const KvCacheConfig& config, std::uint32_t index, BlockPool& pool,
-                                                BlockTableStore& tables);
+  static std::unique_ptr<AttentionGroup> Create(const KvCacheConfig& config, std::uint32_t index,
+                                                BlockPool& pool, BlockTableStore& tables);
 
   const KvGroupSpec& spec() const { return spec_; }
   std::uint32_t index() const { return index_; }
   std::int32_t block_size() const { return spec_.block_size; }
-  std::span<const BlockId> Table(RequestHandle request) const { return tables_.View(At(request).table); }
-  // Leading blocks known to be cached; kNotCounted before the first adoption or registration (MGR-33).
-  std::int32_t num_cached_blocks(RequestHandle request) const { return At(request).num_cached_blocks; }
+  std::span<const BlockId> Table(RequestHandle request) const {
+    return tables_.View(At(request).table);
+  }
+  // Leading blocks known to be cached; kNotCounted before the first adoption or registration
+  // (MGR-33).
+  std::int32_t num_cached_blocks(RequestHandle request) const {
+    return At(request).num_cached_blocks;
+  }
   // Blocks that the last growth which failed could not get.
   std::int32_t refused_blocks() const { return refused_blocks_; }
   // Requests that own blocks in this group.
   std::int32_t num_owners() const { return num_owners_; }
 
   // Makes room for a handle; existing state stays.
-  virtual void Reserve(std::size_t num_handles) { states_.resize(std::max(num_handles, states_.size())); }
+  virtual void Reserve(std::size_t num_handles) {
+    states_.resize(std::max(num_handles, states_.size()));
+  }
 
-  // Tokens at the front of a sequence with `computed` tokens that no later token reads (0 for full attention).
+  // Tokens at the front of a sequence with `computed` tokens that no later token reads (0 for full
+  // attention).
   virtual std::int32_t SkippedTokens(std::int32_t computed) const = 0;
   // Bound on the blocks that one request is thought to need, GRP-23.
   virtual std::int32_t BlockCap() const { return kNoCap; }
@@ -74,8 +85,9 @@ class AttentionGroup {
   virtual std::int32_t BlocksForAlone(std::int32_t tokens) const {
     return std::min(CeilDiv(tokens, block_size()), BlockCap());
   }
-  // Finds the longest hit that all groups of `joint` (equal specs, this one among them) hold; writes the blocks of each
-  // into `hits[i]`, null blocks where the kind needs none. All lists have the same length.
+  // Finds the longest hit that all groups of `joint` (equal specs, this one among them) hold;
+  // writes the blocks of each into `hits[i]`, null blocks where the kind needs none. All lists have
+  // the same length.
   virtual void FindLongestHit(const HitQuery& query, std::span<AttentionGroup* const> joint,
                               std::span<std::vector<BlockId>* const> hits) const = 0;
   // Leading blocks of the request that every owner of blocks in this group shares (MGR-50).
@@ -83,33 +95,41 @@ class AttentionGroup {
   // A new scheduling step begins.
   virtual void BeginStep() {}
 
-  // Free blocks that the request would use up, cached blocks that it would revive included (MGR-32), when its table is
-  // thought to have `most_blocks` at most. `hits` is empty for a request that holds blocks already. O(hits).
-  virtual std::int32_t BlocksNeeded(RequestHandle request, const BlockDemand& demand, std::span<const BlockId> hits,
-                                    std::int32_t most_blocks) const;
+  // Free blocks that the request would use up, cached blocks that it would revive included
+  // (MGR-32), when its table is thought to have `most_blocks` at most. `hits` is empty for a
+  // request that holds blocks already. O(hits).
+  virtual std::int32_t BlocksNeeded(RequestHandle request, const BlockDemand& demand,
+                                    std::span<const BlockId> hits, std::int32_t most_blocks) const;
 
-  // Starts a request's table with its hits (MGR-30); `total` tokens will be computed, external ones included. Nothing
-  // happens for a request that holds blocks.
+  // Starts a request's table with its hits (MGR-30); `total` tokens will be computed, external ones
+  // included. Nothing happens for a request that holds blocks.
   void AdoptHits(RequestHandle request, std::span<const BlockId> hits, std::int32_t total);
-  // Makes room for `tokens` computed tokens, hits included, when a connector brings some of them. False when the pool ran out,
-  // which only the cap of GRP-23 makes possible (DEF-2).
-  virtual bool GrowToExternal(RequestHandle request, std::int32_t tokens) { return GrowTo(request, tokens); }
-  // Lengthens the table (MGR-31); `first_new` is the place of the first entry that the worker does not know. False as above.
+  // Makes room for `tokens` computed tokens, hits included, when a connector brings some of them.
+  // False when the pool ran out, which only the cap of GRP-23 makes possible (DEF-2).
+  virtual bool GrowToExternal(RequestHandle request, std::int32_t tokens) {
+    return GrowTo(request, tokens);
+  }
+  // Lengthens the table (MGR-31); `first_new` is the place of the first entry that the worker does
+  // not know. False as above.
   virtual bool Grow(RequestHandle request, const BlockDemand& demand, std::uint32_t& first_new);
 
-  // Registers the blocks that `tokens` tokens fill (MGR-34). `hashes` are at this group's block size.
-  virtual void Register(RequestHandle request, std::int32_t tokens, std::span<const BlockHash> hashes);
+  // Registers the blocks that `tokens` tokens fill (MGR-34). `hashes` are at this group's block
+  // size.
+  virtual void Register(RequestHandle request, std::int32_t tokens,
+                        std::span<const BlockHash> hashes);
 
   // Gives back the blocks that no later token reads, null blocks in their place (MGR-40).
   virtual void RemoveSkipped(RequestHandle request, std::int32_t total_computed);
 
   virtual void Free(RequestHandle request);
 
-  // Up to which counts nothing happens for this request: tokens that its table holds, tokens at which its next block becomes
-  // full, computed tokens at which it gives the next block back.
+  // Up to which counts nothing happens for this request: tokens that its table holds, tokens at
+  // which its next block becomes full, computed tokens at which it gives the next block back.
   virtual std::int32_t SlotCapacity(RequestHandle request) const;
   std::int32_t NextRegistration(RequestHandle request) const;
-  virtual std::int32_t NextSkip(RequestHandle) const { return std::numeric_limits<std::int32_t>::max(); }
+  virtual std::int32_t NextSkip(RequestHandle) const {
+    return std::numeric_limits<std::int32_t>::max();
+  }
 
  protected:
   struct State {
@@ -120,9 +140,12 @@ class AttentionGroup {
   const State& At(RequestHandle request) const { return states_[Index(request)]; }
   State& At(RequestHandle request) { return states_[Index(request)]; }
   // The block that this group caches under `hash`.
-  std::optional<BlockId> FindCached(const BlockHash& hash) const { return pool_.FindCached(GroupKey(hash, index_)); }
+  std::optional<BlockId> FindCached(const BlockHash& hash) const {
+    return pool_.FindCached(GroupKey(hash, index_));
+  }
   // Whether each group of `joint` caches `hash`; writes their blocks into `found`.
-  static bool FindInAll(const BlockHash& hash, std::span<AttentionGroup* const> joint, std::span<BlockId> found);
+  static bool FindInAll(const BlockHash& hash, std::span<AttentionGroup* const> joint,
+                        std::span<BlockId> found);
   bool GrowTo(RequestHandle request, std::int32_t tokens);
   // Of `hits` from `first` on, those that nobody uses: reviving them takes free blocks.
   std::int32_t Revived(std::span<const BlockId> hits, std::size_t first) const;

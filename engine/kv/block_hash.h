@@ -22,12 +22,13 @@ struct BlockHash {
   }
 };
 
-// The full digest of the sha256-over-CBOR algorithm, needed where hash values are visible outside (KV events,
-// connectors). Its first 16 bytes, read as two little-endian words, are the block's BlockHash.
+// The full digest of the sha256-over-CBOR algorithm, needed where hash values are visible outside
+// (KV events, connectors). Its first 16 bytes, read as two little-endian words, are the block's
+// BlockHash.
 using BlockDigest = std::array<std::uint8_t, 32>;
 
-// The key under which the prefix cache of one KV cache group knows a block (kv_cache.md POOL-15): the
-// same content cached by two groups has two keys.
+// The key under which the prefix cache of one KV cache group knows a block (kv_cache.md POOL-15):
+// the same content cached by two groups has two keys.
 constexpr BlockHash GroupKey(BlockHash hash, std::uint32_t group) {
   return {hash.low ^ (group * 0x9E3779B97F4A7C15ULL), hash.high};
 }

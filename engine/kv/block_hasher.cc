@@ -41,7 +41,10 @@ class CborWriter {
       Byte(type | value);
       return;
     }
-    const unsigned log_bytes = value <= 0xFF ? 0 : value <= 0xFFFF ? 1 : value <= 0xFFFFFFFF ? 2 : 3;
+    const unsigned log_bytes = value <= 0xFF         ? 0
+                               : value <= 0xFFFF     ? 1
+                               : value <= 0xFFFFFFFF ? 2
+                                                     : 3;
     Byte(type | (24U + log_bytes));
     for (int shift = (8 << log_bytes) - 8; shift >= 0; shift -= 8) Byte(value >> shift);
   }
@@ -59,21 +62,24 @@ BlockHash FirstBytes(const BlockDigest& digest) {
 
 }  // namespace
 
-void AppendExtraKeys(const BlockExtraKeys& extra, std::int64_t begin, std::int64_t end, std::size_t& item,
-                     std::vector<ExtraKey>& keys) {
+void AppendExtraKeys(const BlockExtraKeys& extra, std::int64_t begin, std::int64_t end,
+                     std::size_t& item, std::vector<ExtraKey>& keys) {
   if (!extra.lora_name.empty()) keys.push_back({extra.lora_name, 0, ExtraKey::Kind::kLora});
   if (!extra.items.empty() && extra.items.back().end() > begin) {
     for (; item < extra.items.size() && extra.items[item].offset < end; ++item) {
       const MultimodalItem& overlapping = extra.items[item];
       if (begin >= overlapping.end()) continue;
-      keys.push_back({overlapping.hash, static_cast<std::int32_t>(overlapping.offset - begin), ExtraKey::Kind::kItem});
+      keys.push_back({overlapping.hash, static_cast<std::int32_t>(overlapping.offset - begin),
+                      ExtraKey::Kind::kItem});
       if (end < overlapping.end()) break;  // the next block has it too
     }
   }
-  if (begin == 0 && !extra.cache_salt.empty()) keys.push_back({extra.cache_salt, 0, ExtraKey::Kind::kSalt});
+  if (begin == 0 && !extra.cache_salt.empty())
+    keys.push_back({extra.cache_salt, 0, ExtraKey::Kind::kSalt});
 }
 
-BlockHasher::BlockHasher(HashAlgorithm algorithm, std::int32_t block_size, std::uint64_t seed, std::string_view cbor_seed)
+BlockHasher::BlockHasher(HashAlgorithm algorithm, std::int32_t block_size, std::uint64_t seed,
+                         std::string_view cbor_seed)
     : algorithm_(algorithm), block_size_(block_size), seed_(seed) {
   TALLY_CHECK(block_size > 0, "block size %d", block_size);
   CborWriter writer;
@@ -88,7 +94,8 @@ BlockDigest BlockHasher::Sha256(std::string_view bytes) {
   return digest;
 }
 
-std::string BlockHasher::CborEncoding(const BlockDigest& parent, std::span<const std::int64_t> tokens,
+std::string BlockHasher::CborEncoding(const BlockDigest& parent,
+                                      std::span<const std::int64_t> tokens,
                                       std::span<const ExtraKey> extra) {
   CborWriter writer;
   writer.Array(3);
@@ -108,15 +115,18 @@ std::string BlockHasher::CborEncoding(const BlockDigest& parent, std::span<const
   return writer.Take();
 }
 
-void BlockHasher::Extend(const TokenSequence& tokens, const BlockExtraKeys& extra, BlockHashChain& chain) {
+void BlockHasher::Extend(const TokenSequence& tokens, const BlockExtraKeys& extra,
+                         BlockHashChain& chain) {
   const auto size = static_cast<std::size_t>(block_size_);
   const std::size_t full_blocks = tokens.size() / size;
-  if (full_blocks > chain.hashes.capacity()) chain.hashes.reserve(std::max(full_blocks, 2 * chain.hashes.capacity()));
+  if (full_blocks > chain.hashes.capacity())
+    chain.hashes.reserve(std::max(full_blocks, 2 * chain.hashes.capacity()));
   std::size_t item = chain.hashes.empty() || extra.items.empty() ? 0 : extra.items.size() - 1;
   for (std::size_t block = chain.hashes.size(); block < full_blocks; ++block) {
     const std::size_t begin = block * size;
     keys_.clear();
-    AppendExtraKeys(extra, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(begin + size), item, keys_);
+    AppendExtraKeys(extra, static_cast<std::int64_t>(begin),
+                    static_cast<std::int64_t>(begin + size), item, keys_);
     std::span<const TokenId> content;
     if (begin + size <= tokens.prompt.size()) {
       content = tokens.prompt.subspan(begin, size);
@@ -138,8 +148,8 @@ void BlockHasher::Extend(const TokenSequence& tokens, const BlockExtraKeys& extr
 
 void BlockHasher::AppendXxh3(std::span<const TokenId> tokens, BlockHashChain& chain) {
   const BlockHash parent = chain.hashes.empty() ? BlockHash{} : chain.hashes.back();
-  // Parent, tokens, then the extra keys, each with its kind and length: a block has a fixed number of tokens, so no two
-  // different inputs give the same bytes.
+  // Parent, tokens, then the extra keys, each with its kind and length: a block has a fixed number
+  // of tokens, so no two different inputs give the same bytes.
   buffer_.clear();
   const auto append = [this](const void* data, std::size_t bytes) {
     const auto* begin = static_cast<const unsigned char*>(data);
@@ -148,7 +158,8 @@ void BlockHasher::AppendXxh3(std::span<const TokenId> tokens, BlockHashChain& ch
   append(&parent, sizeof parent);
   append(tokens.data(), tokens.size_bytes());
   for (const ExtraKey& key : keys_) {
-    const std::uint32_t head[] = {static_cast<std::uint32_t>(key.kind), static_cast<std::uint32_t>(key.offset),
+    const std::uint32_t head[] = {static_cast<std::uint32_t>(key.kind),
+                                  static_cast<std::uint32_t>(key.offset),
                                   static_cast<std::uint32_t>(key.text.size())};
     append(head, sizeof head);
     append(key.text.data(), key.text.size());
@@ -159,7 +170,8 @@ void BlockHasher::AppendXxh3(std::span<const TokenId> tokens, BlockHashChain& ch
 
 void BlockHasher::AppendSha256(std::span<const TokenId> tokens, BlockHashChain& chain) {
   const std::vector<std::int64_t> wide(tokens.begin(), tokens.end());
-  const BlockDigest digest = Sha256(CborEncoding(chain.digests.empty() ? root_ : chain.digests.back(), wide, keys_));
+  const BlockDigest digest =
+      Sha256(CborEncoding(chain.digests.empty() ? root_ : chain.digests.back(), wide, keys_));
   chain.digests.push_back(digest);
   chain.hashes.push_back(FirstBytes(digest));
 }

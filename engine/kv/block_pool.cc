@@ -93,7 +93,8 @@ void BlockPool::CheckInvariants() const {
   std::uint32_t length = 0;
   for (std::uint32_t id = blocks_[num_blocks_].next; id != num_blocks_; id = blocks_[id].next) {
     TALLY_CHECK(id != 0, "the null block is in the free queue");
-    TALLY_CHECK(blocks_[id].references == 0, "block %u is free with %d references", id, blocks_[id].references);
+    TALLY_CHECK(blocks_[id].references == 0, "block %u is free with %d references", id,
+                blocks_[id].references);
     TALLY_CHECK(blocks_[blocks_[id].next].previous == id, "free queue broken behind block %u", id);
     ++length;
     TALLY_CHECK(length <= num_free_, "free queue longer than %u", num_free_);
@@ -101,10 +102,12 @@ void BlockPool::CheckInvariants() const {
   TALLY_CHECK(length == num_free_, "free queue %u, counter %u", length, num_free_);
   std::uint32_t unreferenced = 0;
   for (std::uint32_t id = 1; id < num_blocks_; ++id) {
-    TALLY_CHECK(blocks_[id].references >= 0, "block %u has %d references", id, blocks_[id].references);
+    TALLY_CHECK(blocks_[id].references >= 0, "block %u has %d references", id,
+                blocks_[id].references);
     unreferenced += blocks_[id].references == 0 ? 1 : 0;
   }
-  TALLY_CHECK(unreferenced == num_free_, "%u blocks without reference, %u free", unreferenced, num_free_);
+  TALLY_CHECK(unreferenced == num_free_, "%u blocks without reference, %u free", unreferenced,
+              num_free_);
   index_.CheckInvariants();
 }
 

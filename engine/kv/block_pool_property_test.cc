@@ -13,7 +13,9 @@ namespace tally {
 namespace {
 
 // Few keys, so that several blocks share one; their bits collide in the table's home slots too.
-BlockHash SmallKey(int number) { return {static_cast<std::uint64_t>(number) % 3, static_cast<std::uint64_t>(number) / 3}; }
+BlockHash SmallKey(int number) {
+  return {static_cast<std::uint64_t>(number) % 3, static_cast<std::uint64_t>(number) / 3};
+}
 
 RC_GTEST_PROP(PrefixIndexProperty, AgreesWithAMapOfLists, ()) {
   const auto num_blocks = *rc::gen::inRange<std::uint32_t>(2, 40);
@@ -87,7 +89,8 @@ RC_GTEST_PROP(BlockPoolProperty, AgreesWithAListOfFreeBlocks, ()) {
         if (tables.empty()) break;
         const auto i = *rc::gen::inRange<std::size_t>(0, tables.size());
         pool.FreeTailFirst(tables[i]);
-        for (auto block = tables[i].rbegin(); block != tables[i].rend(); ++block) model.Release(Index(*block));
+        for (auto block = tables[i].rbegin(); block != tables[i].rend(); ++block)
+          model.Release(Index(*block));
         tables.erase(tables.begin() + static_cast<std::ptrdiff_t>(i));
         break;
       }
@@ -104,7 +107,8 @@ RC_GTEST_PROP(BlockPoolProperty, AgreesWithAListOfFreeBlocks, ()) {
       case 3: {  // a hit: revive cached blocks
         std::vector<BlockId> hits;
         for (const auto& [id, key] : model.cached) {
-          const std::optional<BlockId> found = pool.FindCached({static_cast<std::uint64_t>(key), 0});
+          const std::optional<BlockId> found =
+              pool.FindCached({static_cast<std::uint64_t>(key), 0});
           RC_ASSERT(found == BlockId{id});
           if (*rc::gen::arbitrary<bool>()) hits.push_back(*found);
         }

@@ -9,14 +9,16 @@
 namespace tally {
 
 std::uint32_t BlockTableStore::TakeRun(std::uint32_t capacity) {
-  std::vector<std::uint32_t>& runs = free_runs_[static_cast<std::size_t>(std::countr_zero(capacity))];
+  std::vector<std::uint32_t>& runs =
+      free_runs_[static_cast<std::size_t>(std::countr_zero(capacity))];
   if (!runs.empty()) {
     const std::uint32_t offset = runs.back();
     runs.pop_back();
     return offset;
   }
   const std::size_t offset = storage_.size();
-  TALLY_CHECK(offset + capacity <= std::numeric_limits<std::uint32_t>::max(), "block tables hold %zu entries", offset);
+  TALLY_CHECK(offset + capacity <= std::numeric_limits<std::uint32_t>::max(),
+              "block tables hold %zu entries", offset);
   storage_.resize(offset + capacity);
   return static_cast<std::uint32_t>(offset);
 }

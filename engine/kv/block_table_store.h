@@ -1,8 +1,8 @@
 // The block tables of all requests, in one flat array.
 //
-// A table is a run of the array whose capacity is a power of two; one that outgrows its run moves to a larger one,
-// and runs that are given back are reused, so that in a steady state nothing is allocated. Positions are
-// offsets: they stay valid when the array grows, views do not.
+// A table is a run of the array whose capacity is a power of two; one that outgrows its run moves
+// to a larger one, and runs that are given back are reused, so that in a steady state nothing is
+// allocated. Positions are offsets: they stay valid when the array grows, views do not.
 #ifndef TALLY_ENGINE_KV_BLOCK_TABLE_STORE_H_
 #define TALLY_ENGINE_KV_BLOCK_TABLE_STORE_H_
 
@@ -24,12 +24,15 @@ struct BlockTable {
 
 class BlockTableStore {
  public:
-  std::span<BlockId> View(const BlockTable& table) { return {storage_.data() + table.offset, table.length}; }
+  std::span<BlockId> View(const BlockTable& table) {
+    return {storage_.data() + table.offset, table.length};
+  }
   std::span<const BlockId> View(const BlockTable& table) const {
     return {storage_.data() + table.offset, table.length};
   }
 
-  // Lengthens the table by `count` entries and returns them, to be filled. Amortised O(count); invalidates views.
+  // Lengthens the table by `count` entries and returns them, to be filled. Amortised O(count);
+  // invalidates views.
   std::span<BlockId> Extend(BlockTable& table, std::uint32_t count);
 
   // Empties the table and gives its run back. O(1).

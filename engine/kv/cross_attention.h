@@ -1,5 +1,5 @@
-// Cross attention of encoder-decoder models: the blocks hold the encoder's tokens, all of which are there from the step on
-// that runs the encoder. Never cached (kv_cache.md GRP-50).
+// Cross attention of encoder-decoder models: the blocks hold the encoder's tokens, all of which are
+// there from the step on that runs the encoder. Never cached (kv_cache.md GRP-50).
 #ifndef TALLY_ENGINE_KV_CROSS_ATTENTION_H_
 #define TALLY_ENGINE_KV_CROSS_ATTENTION_H_
 
@@ -19,13 +19,15 @@ class CrossAttention final : public AttentionGroup {
     for (std::vector<BlockId>* blocks : hits) blocks->clear();
   }
 
-  std::int32_t BlocksNeeded(RequestHandle request, const BlockDemand& demand, std::span<const BlockId>,
-                            std::int32_t most_blocks) const override {
-    return AttentionGroup::BlocksNeeded(request, {.slots = demand.encoder, .main = demand.encoder}, {}, most_blocks);
+  std::int32_t BlocksNeeded(RequestHandle request, const BlockDemand& demand,
+                            std::span<const BlockId>, std::int32_t most_blocks) const override {
+    return AttentionGroup::BlocksNeeded(request, {.slots = demand.encoder, .main = demand.encoder},
+                                        {}, most_blocks);
   }
   bool GrowToExternal(RequestHandle, std::int32_t) override { return true; }
   bool Grow(RequestHandle request, const BlockDemand& demand, std::uint32_t& first_new) override {
-    return AttentionGroup::Grow(request, {.slots = demand.encoder, .main = demand.encoder}, first_new);
+    return AttentionGroup::Grow(request, {.slots = demand.encoder, .main = demand.encoder},
+                                first_new);
   }
   void Register(RequestHandle, std::int32_t, std::span<const BlockHash>) override {}
   std::int32_t SlotCapacity(RequestHandle) const override { return kNoCap; }

@@ -9,14 +9,18 @@ namespace tally {
 void FullAttention::FindLongestHit(const HitQuery& query, std::span<AttentionGroup* const> joint,
                                    std::span<std::vector<BlockId>* const> hits) const {
   for (std::vector<BlockId>* blocks : hits) blocks->clear();
-  const auto max_blocks = std::min(static_cast<std::size_t>(query.max_tokens / block_size()), query.hashes.size());
+  const auto max_blocks =
+      std::min(static_cast<std::size_t>(query.max_tokens / block_size()), query.hashes.size());
   std::array<BlockId, kMaxKvGroups> found;
   for (std::size_t i = 0; i < max_blocks && FindInAll(query.hashes[i], joint, found); ++i) {
     for (std::size_t group = 0; group < hits.size(); ++group) hits[group]->push_back(found[group]);
   }
   std::size_t length = hits[0]->size();
   if (query.drop_last_block && length > 0) --length;
-  while (length * static_cast<std::size_t>(block_size()) % static_cast<std::size_t>(query.alignment) != 0) --length;
+  while (length * static_cast<std::size_t>(block_size()) %
+             static_cast<std::size_t>(query.alignment) !=
+         0)
+    --length;
   for (std::vector<BlockId>* blocks : hits) blocks->resize(length);
 }
 

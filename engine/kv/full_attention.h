@@ -1,5 +1,5 @@
-// Full attention: every token reads all before it, so nothing is ever given back and a hit is the longest
-// run of cached blocks from the start (kv_cache.md GRP-10, GRP-11).
+// Full attention: every token reads all before it, so nothing is ever given back and a hit is the
+// longest run of cached blocks from the start (kv_cache.md GRP-10, GRP-11).
 #ifndef TALLY_ENGINE_KV_FULL_ATTENTION_H_
 #define TALLY_ENGINE_KV_FULL_ATTENTION_H_
 

@@ -11,7 +11,8 @@ namespace tally {
 
 enum class AttentionKind : std::uint8_t { kFull, kSlidingWindow, kChunkedLocal, kMamba, kCross };
 
-// Which states of a Mamba layer are kept (GRP-40 to 46): one a request, one for each block, or those at the ends of steps.
+// Which states of a Mamba layer are kept (GRP-40 to 46): one a request, one for each block, or
+// those at the ends of steps.
 enum class MambaMode : std::uint8_t { kNone, kAll, kAlign };
 
 // One KV cache group (kv_cache.md section 4). Groups with equal specs are searched together.
@@ -30,7 +31,8 @@ struct KvGroupSpec {
 inline constexpr std::uint32_t kMaxKvGroups = 16;
 
 struct KvCacheConfig {
-  // Tokens a block hash; divides the block size of every group and equals it when there is just one.
+  // Tokens a block hash; divides the block size of every group and equals it when there is just
+  // one.
   std::int32_t block_size = 16;
   std::uint32_t num_blocks = 0;  // the null block included
   bool enable_prefix_caching = true;
@@ -45,8 +47,8 @@ struct KvCacheConfig {
   bool use_eagle = false;
 
   // Faults of the reference engine, kept where its decisions are to be reproduced; see Behavior.
-  bool window_cap_in_step_test = false;  // DEF-2
-  bool adopts_group_by_group = false;    // DEF-1
+  bool window_cap_in_step_test = false;    // DEF-2
+  bool adopts_group_by_group = false;      // DEF-1
   bool mamba_needs_go_below_zero = false;  // DEF-3
 };
 

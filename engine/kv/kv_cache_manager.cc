@@ -8,18 +8,21 @@
 namespace tally {
 namespace {
 
-// 16.7 million blocks: a pool of one gigabyte of bookkeeping, two hundred times the blocks of a large GPU.
+// 16.7 million blocks: a pool of one gigabyte of bookkeeping, two hundred times the blocks of a
+// large GPU.
 constexpr std::uint32_t kMaxBlocks = 1U << 24;
 constexpr std::int32_t kMaxBlockSize = 1 << 20;
 
 KvCacheConfig WithDefaultGroup(KvCacheConfig config) {
   if (config.groups.empty()) {
-    config.groups.push_back({.kind = AttentionKind::kFull, .block_size = config.block_size, .window = 0});
+    config.groups.push_back(
+        {.kind = AttentionKind::kFull, .block_size = config.block_size, .window = 0});
   }
   return config;
 }
 
-std::vector<std::unique_ptr<AttentionGroup>> CreateGroups(const KvCacheConfig& config, BlockPool& pool,
+std::vector<std::unique_ptr<AttentionGroup>> CreateGroups(const KvCacheConfig& config,
+                                                          BlockPool& pool,
                                                           BlockTableStore& tables) {
   std::vector<std::unique_ptr<AttentionGroup>> groups;
   for (std::uint32_t i = 0; i < config.groups.size(); ++i) {
@@ -29,7 +32,8 @@ std::vector<std::unique_ptr<AttentionGroup>> CreateGroups(const KvCacheConfig& c
 }
 
 absl::Status Invalid(std::string_view field, std::int64_t value, std::string_view wanted) {
-  return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", value, ", wanted ", std::string(wanted)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(field), ": ", value, ", wanted ", std::string(wanted)));
 }
 
 }  // namespace
@@ -49,10 +53,13 @@ absl::Status KvCacheManager::Validate(const KvCacheConfig& given) {
   for (std::size_t i = 0; i < config.groups.size(); ++i) {
     const KvGroupSpec& group = config.groups[i];
     const std::string field = absl::StrCat("groups[", i, "]");
-    if (group.block_size < 1 || group.block_size > kMaxBlockSize || group.block_size % config.block_size != 0) {
-      return Invalid(field + ".block_size", group.block_size, absl::StrCat("a multiple of block_size ", config.block_size));
+    if (group.block_size < 1 || group.block_size > kMaxBlockSize ||
+        group.block_size % config.block_size != 0) {
+      return Invalid(field + ".block_size", group.block_size,
+                     absl::StrCat("a multiple of block_size ", config.block_size));
     }
-    if (group.kind == AttentionKind::kChunkedLocal && (group.chunk < 1 || group.chunk > (1 << 30))) {
+    if (group.kind == AttentionKind::kChunkedLocal &&
+        (group.chunk < 1 || group.chunk > (1 << 30))) {
       return Invalid(field + ".chunk", group.chunk, "1 to 1073741824 tokens");
     }
     if (group.speculative_blocks < 0 || group.speculative_blocks > 1024) {
@@ -60,12 +67,15 @@ absl::Status KvCacheManager::Validate(const KvCacheConfig& given) {
     }
     const bool caches = config.enable_prefix_caching;
     if (group.kind == AttentionKind::kMamba && caches && group.mamba_mode == MambaMode::kNone) {
-      return absl::InvalidArgumentError(absl::StrCat(field, ".mode: none, wanted all or align with prefix caching"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, ".mode: none, wanted all or align with prefix caching"));
     }
     if (group.kind == AttentionKind::kCross && caches) {
-      return absl::InvalidArgumentError(absl::StrCat(field, ".type: cross_attention, wanted enable_prefix_caching off"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, ".type: cross_attention, wanted enable_prefix_caching off"));
     }
-    if (group.kind == AttentionKind::kSlidingWindow && (group.window < 1 || group.window > (1 << 30))) {
+    if (group.kind == AttentionKind::kSlidingWindow &&
+        (group.window < 1 || group.window > (1 << 30))) {
       return Invalid(field + ".window", group.window, "1 to 1073741824 tokens");
     }
     distinct |= !(group == config.groups[0]);
@@ -75,7 +85,8 @@ absl::Status KvCacheManager::Validate(const KvCacheConfig& given) {
                    absl::StrCat("block_size ", config.block_size, ", since there is one group"));
   }
   if (config.groups.size() > 1 && config.enable_prefix_caching && !distinct) {
-    return absl::InvalidArgumentError("groups: all equal, wanted at least two distinct ones with prefix caching");
+    return absl::InvalidArgumentError(
+        "groups: all equal, wanted at least two distinct ones with prefix caching");
   }
   return absl::OkStatus();
 }
@@ -92,14 +103,16 @@ void KvCacheManager::Reserve(std::size_t num_handles) {
   limits_.resize(num_handles);
 }
 
-void KvCacheManager::FindLongestHit(std::span<const BlockHash> hashes, std::int32_t max_tokens, PrefixHit& hit) {
+void KvCacheManager::FindLongestHit(std::span<const BlockHash> hashes, std::int32_t max_tokens,
+                                    PrefixHit& hit) {
   hit.blocks.resize(groups_.size());
   hit.Clear();
   if (config_.enable_prefix_caching && max_tokens > 0) search_.Find(hashes, max_tokens, hit);
 }
 
-bool KvCacheManager::FitsWholeSequence(RequestHandle request, std::int32_t known, std::int32_t computed,
-                                       const PrefixHit& hit, std::int32_t external, std::int32_t encoder) const {
+bool KvCacheManager::FitsWholeSequence(RequestHandle request, std::int32_t known,
+                                       std::int32_t computed, const PrefixHit& hit,
+                                       std::int32_t external, std::int32_t encoder) const {
   const std::int32_t total = std::min(computed + hit.num_tokens + external, config_.max_model_len);
   const std::int32_t full = std::min(known, config_.max_model_len);
   std::int64_t needed = 0;
@@ -117,20 +130,23 @@ bool KvCacheManager::FitsEmptyPool(std::int32_t tokens) const {
 }
 
 AllocationResult KvCacheManager::Allocate(RequestHandle request, const AllocationRequest& args,
-                                          std::span<const BlockHash> hashes, std::span<std::uint32_t> first_new_block) {
+                                          std::span<const BlockHash> hashes,
+                                          std::span<std::uint32_t> first_new_block) {
   const std::int32_t hit_tokens = args.hit == nullptr ? 0 : args.hit->num_tokens;
   TALLY_CHECK(args.scheduled != 0 || args.external != 0, "an allocation for no token");
   const std::int32_t local = args.computed + hit_tokens;
   const std::int32_t total = std::min(local + args.external, config_.max_model_len);
-  const BlockDemand demand{.slots = std::min(total + args.scheduled + args.lookahead, config_.max_model_len),
-                           .main = total + args.scheduled,
-                           .computed = local + args.external,
-                           .encoder = args.encoder};
+  const BlockDemand demand{
+      .slots = std::min(total + args.scheduled + args.lookahead, config_.max_model_len),
+      .main = total + args.scheduled,
+      .computed = local + args.external,
+      .encoder = args.encoder};
 
   for (const auto& group : groups_) group->RemoveSkipped(request, total);
   std::int64_t needed = 0;
   for (std::uint32_t g = 0; g < num_groups(); ++g) {
-    const std::int32_t most = config_.window_cap_in_step_test ? groups_[g]->BlockCap() : AttentionGroup::kNoCap;
+    const std::int32_t most =
+        config_.window_cap_in_step_test ? groups_[g]->BlockCap() : AttentionGroup::kNoCap;
     needed += groups_[g]->BlocksNeeded(request, demand, HitBlocks(args.hit, g), most);
   }
   if (needed > pool_.num_free()) {
@@ -138,11 +154,13 @@ AllocationResult KvCacheManager::Allocate(RequestHandle request, const Allocatio
     return AllocationResult::kNoSpace;
   }
   if (hit_tokens > 0 || args.external > 0) {
-    // All groups hold on to their hits before any takes fresh blocks, which might be another's hits.
+    // All groups hold on to their hits before any takes fresh blocks, which might be another's
+    // hits.
     const std::int32_t adopted = local + args.external;
     for (std::uint32_t g = 0; g < num_groups(); ++g) {
       groups_[g]->AdoptHits(request, HitBlocks(args.hit, g), adopted);
-      if (config_.adopts_group_by_group && args.external > 0 && !groups_[g]->GrowToExternal(request, adopted)) {
+      if (config_.adopts_group_by_group && args.external > 0 &&
+          !groups_[g]->GrowToExternal(request, adopted)) {
         return Exhausted(*groups_[g]);
       }
     }
@@ -153,7 +171,8 @@ AllocationResult KvCacheManager::Allocate(RequestHandle request, const Allocatio
   for (std::uint32_t g = 0; g < num_groups(); ++g) {
     if (!groups_[g]->Grow(request, demand, first_new_block[g])) return Exhausted(*groups_[g]);
   }
-  if (!args.delay_registration) Register(request, std::min(total + args.scheduled, args.known), hashes);
+  if (!args.delay_registration)
+    Register(request, std::min(total + args.scheduled, args.known), hashes);
   UpdateLimits(request);
   return AllocationResult::kAllocated;
 }
@@ -163,7 +182,8 @@ AllocationResult KvCacheManager::Exhausted(const AttentionGroup& group) {
   return AllocationResult::kPoolExhausted;
 }
 
-void KvCacheManager::Register(RequestHandle request, std::int32_t tokens, std::span<const BlockHash> hashes) {
+void KvCacheManager::Register(RequestHandle request, std::int32_t tokens,
+                              std::span<const BlockHash> hashes) {
   if (!config_.enable_prefix_caching) return;
   for (const auto& group : groups_) {
     if (tokens < group->NextRegistration(request)) continue;
@@ -188,7 +208,8 @@ void KvCacheManager::UpdateLimits(RequestHandle request) {
   Limits limits{kNever, kNever, kNever};
   for (const auto& group : groups_) {
     limits.slots = std::min(limits.slots, group->SlotCapacity(request));
-    if (config_.enable_prefix_caching) limits.registration = std::min(limits.registration, group->NextRegistration(request));
+    if (config_.enable_prefix_caching)
+      limits.registration = std::min(limits.registration, group->NextRegistration(request));
     limits.skip = std::min(limits.skip, group->NextSkip(request));
   }
   limits_[Index(request)] = limits;
@@ -205,19 +226,23 @@ void KvCacheManager::CheckInvariants(std::span<const RequestHandle> handles) con
       bool seen_block = false;
       for (BlockId block : table) {
         if (block == kNullBlock) {
-          TALLY_CHECK(!seen_block || group->spec().kind == AttentionKind::kMamba, "request %u: a null block behind a block", Index(request));
-          TALLY_CHECK(group->spec().kind != AttentionKind::kFull, "request %u: null block in a full table", Index(request));
+          TALLY_CHECK(!seen_block || group->spec().kind == AttentionKind::kMamba,
+                      "request %u: a null block behind a block", Index(request));
+          TALLY_CHECK(group->spec().kind != AttentionKind::kFull,
+                      "request %u: null block in a full table", Index(request));
           continue;
         }
         seen_block = true;
         ++references[Index(block)];
       }
     }
-    TALLY_CHECK(owners == group->num_owners(), "group %u: %d owners, counted %d", group->index(), owners, group->num_owners());
+    TALLY_CHECK(owners == group->num_owners(), "group %u: %d owners, counted %d", group->index(),
+                owners, group->num_owners());
   }
   for (std::uint32_t id = 1; id < pool_.num_blocks(); ++id) {
-    TALLY_CHECK(references[id] == pool_.reference_count(BlockId{id}), "block %u: %d references, %d in tables", id,
-                pool_.reference_count(BlockId{id}), references[id]);
+    TALLY_CHECK(references[id] == pool_.reference_count(BlockId{id}),
+                "block %u: %d references, %d in tables", id, pool_.reference_count(BlockId{id}),
+                references[id]);
   }
 }
 

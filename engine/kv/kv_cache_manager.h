@@ -1,8 +1,10 @@
-// The scheduler's view of the KV cache: what a prompt finds cached, whether a request fits, which blocks it holds.
+// The scheduler's view of the KV cache: what a prompt finds cached, whether a request fits, which
+// blocks it holds.
 //
-// One pool of blocks serves all KV cache groups; each group keeps a block table for every request that holds blocks. The
-// manager knows requests by handle only: token counts and hashes come with each call. All calls are deterministic; a look-up
-// changes nothing, and a refused allocation changes nothing but to give back blocks that a window has passed (MGR-24).
+// One pool of blocks serves all KV cache groups; each group keeps a block table for every request
+// that holds blocks. The manager knows requests by handle only: token counts and hashes come with
+// each call. All calls are deterministic; a look-up changes nothing, and a refused allocation
+// changes nothing but to give back blocks that a window has passed (MGR-24).
 #ifndef TALLY_ENGINE_KV_KV_CACHE_MANAGER_H_
 #define TALLY_ENGINE_KV_KV_CACHE_MANAGER_H_
 
@@ -24,7 +26,8 @@ namespace tally {
 enum class AllocationResult : std::uint8_t {
   kAllocated,
   kNoSpace,        // refused: the pool has fewer free blocks than the request needs
-  kPoolExhausted,  // the pool ran out in the middle (kv_cache.md DEF-2, DEF-3): state is as far as it got
+  kPoolExhausted,  // the pool ran out in the middle (kv_cache.md DEF-2, DEF-3): state is as far as
+                   // it got
 };
 
 // How a request is to grow in one step. Counts are tokens.
@@ -56,7 +59,9 @@ class KvCacheManager {
   std::uint32_t num_free_blocks() const { return pool_.num_free(); }
   double usage() const { return pool_.usage(); }
   // The blocks of a request in one group, null blocks included. Valid until the next allocation.
-  std::span<const BlockId> Table(RequestHandle request, std::uint32_t group) const { return groups_[group]->Table(request); }
+  std::span<const BlockId> Table(RequestHandle request, std::uint32_t group) const {
+    return groups_[group]->Table(request);
+  }
 
   // From now on tells `log` what enters and leaves the prefix cache; it outlives the manager.
   void SetEventLog(KvEventLog* log) { pool_.SetEventLog(log); }
@@ -68,26 +73,31 @@ class KvCacheManager {
   // Makes room for the request handles 0 .. num_handles-1.
   void Reserve(std::size_t num_handles);
 
-  // The longest cached prefix of at most `max_tokens` tokens. `hit` is overwritten; its memory is reused. O(hit blocks).
+  // The longest cached prefix of at most `max_tokens` tokens. `hit` is overwritten; its memory is
+  // reused. O(hit blocks).
   void FindLongestHit(std::span<const BlockHash> hashes, std::int32_t max_tokens, PrefixHit& hit);
 
   // Whether a waiting request of `known` tokens fits as a whole, given what it found (MGR-10).
-  bool FitsWholeSequence(RequestHandle request, std::int32_t known, std::int32_t computed, const PrefixHit& hit,
-                         std::int32_t external, std::int32_t encoder = 0) const;
+  bool FitsWholeSequence(RequestHandle request, std::int32_t known, std::int32_t computed,
+                         const PrefixHit& hit, std::int32_t external,
+                         std::int32_t encoder = 0) const;
 
   // Whether one sequence of `tokens` tokens alone would fit in an empty pool.
   bool FitsEmptyPool(std::int32_t tokens) const;
 
-  // True when Allocate would find everything in place: the usual case of a running request between two block
-  // boundaries. `slots` tokens to hold, `registrable` known ones, `computed` ones before this step.
-  bool HoldsAlready(RequestHandle request, std::int32_t slots, std::int32_t registrable, std::int32_t computed) const {
+  // True when Allocate would find everything in place: the usual case of a running request between
+  // two block boundaries. `slots` tokens to hold, `registrable` known ones, `computed` ones before
+  // this step.
+  bool HoldsAlready(RequestHandle request, std::int32_t slots, std::int32_t registrable,
+                    std::int32_t computed) const {
     const Limits& limits = limits_[Index(request)];
     return slots <= limits.slots && registrable < limits.registration && computed < limits.skip;
   }
 
-  // Makes room for a step (MGR-20 to 29). On success `first_new_block[g]` is the place in the table of group g from
-  // which on its blocks are new.
-  AllocationResult Allocate(RequestHandle request, const AllocationRequest& args, std::span<const BlockHash> hashes,
+  // Makes room for a step (MGR-20 to 29). On success `first_new_block[g]` is the place in the table
+  // of group g from which on its blocks are new.
+  AllocationResult Allocate(RequestHandle request, const AllocationRequest& args,
+                            std::span<const BlockHash> hashes,
                             std::span<std::uint32_t> first_new_block);
 
   // Registers the blocks that `tokens` tokens fill, when prefix caching is on (MGR-34).
@@ -107,14 +117,17 @@ class KvCacheManager {
   // Empties the prefix cache; false, and no change, while a block is in use (POOL-20).
   bool ResetPrefixCache() { return pool_.ResetPrefixCache(); }
 
-  // After kPoolExhausted: the blocks that could not be had, or 0 when the table was longer than wanted.
+  // After kPoolExhausted: the blocks that could not be had, or 0 when the table was longer than
+  // wanted.
   std::int32_t refused_blocks() const { return refused_blocks_; }
 
-  // For tests: aborts unless pool and tables agree; `handles` are all that may hold blocks. O(blocks).
+  // For tests: aborts unless pool and tables agree; `handles` are all that may hold blocks.
+  // O(blocks).
   void CheckInvariants(std::span<const RequestHandle> handles) const;
 
  private:
-  // Up to which counts HoldsAlready holds, over all groups; see AttentionGroup::SlotCapacity and its neighbours.
+  // Up to which counts HoldsAlready holds, over all groups; see AttentionGroup::SlotCapacity and
+  // its neighbours.
   struct Limits {
     std::int32_t slots = 0;
     std::int32_t registration = 0;

@@ -61,13 +61,17 @@ class KvCacheManagerTest : public testing::Test {
   }
 
   // Looks up and allocates `count` tokens (all that are left if 0); answers whether there was room.
-  bool Admit(const std::string& name, std::int32_t count = 0, std::int32_t external = 0, bool delay = false) {
+  bool Admit(const std::string& name, std::int32_t count = 0, std::int32_t external = 0,
+             bool delay = false) {
     Fake& fake = requests_.at(name);
     hasher_->Extend({fake.tokens, {}}, {}, fake.chain);
     const auto known = static_cast<std::int32_t>(fake.tokens.size());
     kv_->FindLongestHit(fake.chain.hashes, known - 1, hit_);
     if (count == 0 && !delay) count = known - hit_.num_tokens - external;
-    const AllocationRequest wanted{.known = known, .scheduled = count, .hit = &hit_, .external = external,
+    const AllocationRequest wanted{.known = known,
+                                   .scheduled = count,
+                                   .hit = &hit_,
+                                   .external = external,
                                    .delay_registration = delay};
     if (!Allocate(fake, wanted)) return false;
     fake.computed = hit_.num_tokens + external + count;
@@ -78,8 +82,10 @@ class KvCacheManagerTest : public testing::Test {
   bool Step(const std::string& name, std::int32_t count, std::int32_t lookahead = 0) {
     Fake& fake = requests_.at(name);
     hasher_->Extend({fake.tokens, {}}, {}, fake.chain);
-    const AllocationRequest wanted{.computed = fake.computed, .known = static_cast<std::int32_t>(fake.tokens.size()),
-                                   .scheduled = count, .lookahead = lookahead};
+    const AllocationRequest wanted{.computed = fake.computed,
+                                   .known = static_cast<std::int32_t>(fake.tokens.size()),
+                                   .scheduled = count,
+                                   .lookahead = lookahead};
     if (!Allocate(fake, wanted)) return false;
     fake.computed += count;
     return true;
@@ -87,7 +93,8 @@ class KvCacheManagerTest : public testing::Test {
 
   bool Allocate(Fake& fake, const AllocationRequest& wanted) {
     first_new_.assign(kv_->num_groups(), 0);
-    const AllocationResult result = kv_->Allocate(fake.handle, wanted, fake.chain.hashes, first_new_);
+    const AllocationResult result =
+        kv_->Allocate(fake.handle, wanted, fake.chain.hashes, first_new_);
     exhausted_ = result == AllocationResult::kPoolExhausted;
     std::vector<RequestHandle> handles;
     for (const auto& [name, request] : requests_) handles.push_back(request.handle);
@@ -106,7 +113,9 @@ class KvCacheManagerTest : public testing::Test {
     const std::vector<BlockId> queue = kv_->pool().FreeQueue();
     return Numbers(queue);
   }
-  std::vector<std::uint32_t> HitBlocks(std::uint32_t group = 0) const { return Numbers(hit_.blocks[group]); }
+  std::vector<std::uint32_t> HitBlocks(std::uint32_t group = 0) const {
+    return Numbers(hit_.blocks[group]);
+  }
   static std::vector<std::uint32_t> Numbers(std::span<const BlockId> blocks) {
     std::vector<std::uint32_t> numbers;
     for (BlockId block : blocks) numbers.push_back(Index(block));
@@ -358,10 +367,11 @@ TEST_F(KvCacheManagerTest, Ex13HybridHitIsTheLongestThatAllGroupsServe) {
   EXPECT_THAT(Table("s", 0), ElementsAre(1, 2, 13, 14, 15, 16));
   EXPECT_THAT(Table("s", 1), ElementsAre(7, 8, 17, 18, 19, 20));
   Free("a");
-  EXPECT_THAT(FreeQueue(), ElementsAre(21, 22, 23, 24, 25, 26, 27, 28, 29, 6, 5, 4, 3, 12, 11, 10, 9));
+  EXPECT_THAT(FreeQueue(),
+              ElementsAre(21, 22, 23, 24, 25, 26, 27, 28, 29, 6, 5, 4, 3, 12, 11, 10, 9));
   Free("s");
-  EXPECT_THAT(FreeQueue(), ElementsAre(21, 22, 23, 24, 25, 26, 27, 28, 29, 6, 5, 4, 3, 12, 11, 10, 9, 16, 15, 14, 13, 2, 1,
-                                       20, 19, 18, 17, 8, 7));
+  EXPECT_THAT(FreeQueue(), ElementsAre(21, 22, 23, 24, 25, 26, 27, 28, 29, 6, 5, 4, 3, 12, 11, 10,
+                                       9, 16, 15, 14, 13, 2, 1, 20, 19, 18, 17, 8, 7));
 }
 
 TEST_F(KvCacheManagerTest, Ex14SearchRepeatsUntilAllWindowsAgree) {
@@ -518,14 +528,23 @@ TEST(KvCacheConfigTest, EveryRefusalNamesFieldAndValue) {
   EXPECT_EQ(message([](C&) {}), "");
   EXPECT_EQ(message([](C& c) { c.block_size = 0; }), "block_size: 0, wanted 1 to 1048576 tokens");
   EXPECT_EQ(message([](C& c) { c.num_blocks = 0; }), "num_blocks: 0, wanted 1 to 16777216 blocks");
-  EXPECT_EQ(message([](C& c) { c.num_blocks = 1U << 30; }), "num_blocks: 1073741824, wanted 1 to 16777216 blocks");
-  EXPECT_EQ(message([](C& c) { c.groups = {{AttentionKind::kFull, 6, 0}}; }),
+  EXPECT_EQ(message([](C& c) { c.num_blocks = 1U << 30; }),
+            "num_blocks: 1073741824, wanted 1 to 16777216 blocks");
+  EXPECT_EQ(message([](C& c) {
+              c.groups = {{AttentionKind::kFull, 6, 0}};
+            }),
             "groups[0].block_size: 6, wanted a multiple of block_size 4");
-  EXPECT_EQ(message([](C& c) { c.groups = {{AttentionKind::kSlidingWindow, 4, 0}}; }),
+  EXPECT_EQ(message([](C& c) {
+              c.groups = {{AttentionKind::kSlidingWindow, 4, 0}};
+            }),
             "groups[0].window: 0, wanted 1 to 1073741824 tokens");
-  EXPECT_EQ(message([](C& c) { c.groups = {{AttentionKind::kFull, 8, 0}}; }),
+  EXPECT_EQ(message([](C& c) {
+              c.groups = {{AttentionKind::kFull, 8, 0}};
+            }),
             "groups[0].block_size: 8, wanted block_size 4, since there is one group");
-  EXPECT_EQ(message([](C& c) { c.groups = {{AttentionKind::kFull, 4, 0}, {AttentionKind::kFull, 4, 0}}; }),
+  EXPECT_EQ(message([](C& c) {
+              c.groups = {{AttentionKind::kFull, 4, 0}, {AttentionKind::kFull, 4, 0}};
+            }),
             "groups: all equal, wanted at least two distinct ones with prefix caching");
 }
 

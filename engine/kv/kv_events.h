@@ -1,5 +1,6 @@
-// KV events: what entered and left the prefix cache, for routers that follow the caches of many engines
-// (kv_cache.md 1.9). Hashes are those of sha256 over CBOR, which every engine computes alike.
+// KV events: what entered and left the prefix cache, for routers that follow the caches of many
+// engines (kv_cache.md 1.9). Hashes are those of sha256 over CBOR, which every engine computes
+// alike.
 #ifndef TALLY_ENGINE_KV_KV_EVENTS_H_
 #define TALLY_ENGINE_KV_KV_EVENTS_H_
 
@@ -24,9 +25,11 @@ struct KvEvent {
   };
 
   Kind kind = Kind::kCleared;
-  std::vector<std::string> hashes;    // 32 bytes each; of a block larger than a hash several, joined (HASH-10)
-  std::optional<std::string> parent;  // of the first stored block; absent at the start of a sequence
-  std::vector<TokenId> tokens;        // of all stored blocks, null ones included
+  std::vector<std::string>
+      hashes;  // 32 bytes each; of a block larger than a hash several, joined (HASH-10)
+  std::optional<std::string>
+      parent;                   // of the first stored block; absent at the start of a sequence
+  std::vector<TokenId> tokens;  // of all stored blocks, null ones included
   std::int32_t block_size = 0;
   std::int32_t lora_id = 0;  // 0: none
   std::string lora_name;
@@ -51,9 +54,10 @@ class KvEventLog {
   KvEventLog(const BlockContents& contents, std::uint32_t num_blocks, std::int32_t hash_block_size)
       : contents_(contents), stored_(num_blocks), hash_block_size_(hash_block_size) {}
 
-  // Blocks first .. end-1 of a request's table were registered. One event, also when all of them are null blocks (EVT-1).
-  void Stored(RequestHandle request, std::uint32_t group, std::int32_t block_size, std::span<const BlockId> table,
-              std::size_t first, std::size_t end);
+  // Blocks first .. end-1 of a request's table were registered. One event, also when all of them
+  // are null blocks (EVT-1).
+  void Stored(RequestHandle request, std::uint32_t group, std::int32_t block_size,
+              std::span<const BlockId> table, std::size_t first, std::size_t end);
   // A registered block lost its content.
   void Removed(BlockId block);
   void Cleared();

@@ -20,8 +20,10 @@ BlockDemand Mamba::WithSpares(const BlockDemand& demand) const {
 std::int32_t Mamba::BlocksForAlone(std::int32_t tokens) const {
   switch (spec_.mamba_mode) {
     case MambaMode::kNone:
-    case MambaMode::kAll: return CeilDiv(tokens, block_size()) + spec_.speculative_blocks;
-    case MambaMode::kAlign: break;
+    case MambaMode::kAll:
+      return CeilDiv(tokens, block_size()) + spec_.speculative_blocks;
+    case MambaMode::kAlign:
+      break;
   }
   return 2 + spec_.speculative_blocks;  // the newest state, the one before it, and the spares
 }
@@ -30,7 +32,9 @@ void Mamba::FindLongestHit(const HitQuery& query, std::span<AttentionGroup* cons
                            std::span<std::vector<BlockId>* const> hits) const {
   for (std::vector<BlockId>* blocks : hits) blocks->clear();
   std::array<BlockId, kMaxKvGroups> found;
-  for (auto i = std::min(static_cast<std::size_t>(query.max_tokens / block_size()), query.hashes.size()); i-- > 0;) {
+  for (auto i =
+           std::min(static_cast<std::size_t>(query.max_tokens / block_size()), query.hashes.size());
+       i-- > 0;) {
     if (static_cast<std::int64_t>(i + 1) * block_size() % query.alignment != 0) continue;
     if (!FindInAll(query.hashes[i], joint, found)) continue;
     for (std::size_t group = 0; group < hits.size(); ++group) {
@@ -41,11 +45,12 @@ void Mamba::FindLongestHit(const HitQuery& query, std::span<AttentionGroup* cons
   }
 }
 
-std::int32_t Mamba::BlocksNeeded(RequestHandle request, const BlockDemand& demand, std::span<const BlockId> hits,
-                                 std::int32_t most_blocks) const {
+std::int32_t Mamba::BlocksNeeded(RequestHandle request, const BlockDemand& demand,
+                                 std::span<const BlockId> hits, std::int32_t most_blocks) const {
   if (!hits.empty() && hits.back() != kNullBlock && pool_.IsCached(hits.back()) &&
       registered_this_step_.contains(pool_.KeyOf(hits.back()))) {
-    return static_cast<std::int32_t>(pool_.num_blocks()) + 1;  // more than there are: wait for the next step
+    return static_cast<std::int32_t>(pool_.num_blocks()) +
+           1;  // more than there are: wait for the next step
   }
   if (!align()) return AttentionGroup::BlocksNeeded(request, WithSpares(demand), hits, most_blocks);
   const std::int32_t required = CeilDiv(demand.main, block_size()) + spec_.speculative_blocks;
@@ -68,7 +73,8 @@ bool Mamba::Grow(RequestHandle request, const BlockDemand& demand, std::uint32_t
   return AttentionGroup::Grow(request, WithSpares(demand), first_new);
 }
 
-bool Mamba::GrowAligned(RequestHandle request, const BlockDemand& demand, std::uint32_t& first_new) {
+bool Mamba::GrowAligned(RequestHandle request, const BlockDemand& demand,
+                        std::uint32_t& first_new) {
   State& state = At(request);
   Aligned& aligned = aligned_[Index(request)];
   const auto required = static_cast<std::uint32_t>(CeilDiv(demand.main, block_size())) + spares();
@@ -89,26 +95,30 @@ bool Mamba::GrowAligned(RequestHandle request, const BlockDemand& demand, std::u
   const std::uint32_t last_place = required - spares() - 1;
   if (last_place > previous) AppendNulls(state, last_place - previous);
   if (aligned.allocated) {
-    // The spares of the last step move behind the new state; those that stand behind it already stay.
+    // The spares of the last step move behind the new state; those that stand behind it already
+    // stay.
     for (std::uint32_t i = previous - spares(); i < previous && i < last_place; ++i) {
       const BlockId moved = Mutable(state)[i];
       AppendBlock(state, moved);
       Mutable(state)[i] = kNullBlock;
     }
   }
-  const auto missing = static_cast<std::int32_t>(required) - static_cast<std::int32_t>(state.table.length);
+  const auto missing =
+      static_cast<std::int32_t>(required) - static_cast<std::int32_t>(state.table.length);
   TALLY_CHECK(missing >= 0, "%u entries, %u wanted", state.table.length, required);
   if (!AppendFresh(state, missing)) return false;
   aligned.allocated = true;
   return true;
 }
 
-void Mamba::Register(RequestHandle request, std::int32_t tokens, std::span<const BlockHash> hashes) {
+void Mamba::Register(RequestHandle request, std::int32_t tokens,
+                     std::span<const BlockHash> hashes) {
   const std::int32_t before = std::max(num_cached_blocks(request), 0);
   AttentionGroup::Register(request, tokens, hashes);
   if (!caching_) return;
   const std::span<const BlockId> table = Table(request);
-  for (std::int32_t i = before; i < num_cached_blocks(request) && i < static_cast<std::int32_t>(table.size()); ++i) {
+  for (std::int32_t i = before;
+       i < num_cached_blocks(request) && i < static_cast<std::int32_t>(table.size()); ++i) {
     const BlockId block = table[static_cast<std::size_t>(i)];
     if (block != kNullBlock) registered_this_step_.insert(pool_.KeyOf(block));
   }
@@ -119,7 +129,8 @@ void Mamba::RemoveSkipped(RequestHandle request, std::int32_t total_computed) {
   const std::int32_t computed = std::max(0, total_computed - spec_.speculative_blocks);
   AttentionGroup::RemoveSkipped(request, computed);
   if (!align()) return;
-  // The scan from the newest skipped state stops at the null blocks between states: the last one is freed by itself.
+  // The scan from the newest skipped state stops at the null blocks between states: the last one is
+  // freed by itself.
   const std::optional<std::uint32_t> last = aligned_[Index(request)].last_state;
   if (!last || static_cast<std::int32_t>(*last) >= CeilDiv(computed, block_size()) - 1) return;
   BlockId& block = Mutable(At(request))[*last];
@@ -135,14 +146,16 @@ void Mamba::Free(RequestHandle request) {
 
 std::int32_t Mamba::SlotCapacity(RequestHandle request) const {
   if (align()) return 0;
-  return std::max(0, AttentionGroup::SlotCapacity(request) - block_size() * spec_.speculative_blocks);
+  return std::max(0,
+                  AttentionGroup::SlotCapacity(request) - block_size() * spec_.speculative_blocks);
 }
 
 std::int32_t Mamba::NextSkip(RequestHandle request) const {
   if (align()) return 0;
   const std::int64_t computed =
       (std::int64_t{LeadingNulls(request)} + 1) * block_size() + 1 + spec_.speculative_blocks;
-  return static_cast<std::int32_t>(std::min<std::int64_t>(computed, std::numeric_limits<std::int32_t>::max()));
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(computed, std::numeric_limits<std::int32_t>::max()));
 }
 
 }  // namespace tally

@@ -116,7 +116,8 @@ void PrefixIndex::CheckInvariants() const {
   }
   std::uint32_t indexed = 0;
   for (const Entry& entry : entries_) indexed += entry.next != kNotIndexed ? 1 : 0;
-  TALLY_CHECK(in_rings == size_ && indexed == size_, "rings %u, entries %u, size %u", in_rings, indexed, size_);
+  TALLY_CHECK(in_rings == size_ && indexed == size_, "rings %u, entries %u, size %u", in_rings,
+              indexed, size_);
 }
 
 }  // namespace tally

@@ -1,4 +1,5 @@
-// Finds the longest cached prefix that every KV cache group can serve (kv_cache.md GRP-5, GRP-70 to 76).
+// Finds the longest cached prefix that every KV cache group can serve (kv_cache.md GRP-5, GRP-70 to
+// 76).
 #ifndef TALLY_ENGINE_KV_PREFIX_SEARCH_H_
 #define TALLY_ENGINE_KV_PREFIX_SEARCH_H_
 
@@ -13,7 +14,8 @@
 
 namespace tally {
 
-// A hit: its length and, for each group, the blocks that hold it (null blocks where the group needs none).
+// A hit: its length and, for each group, the blocks that hold it (null blocks where the group needs
+// none).
 struct PrefixHit {
   std::int32_t num_tokens = 0;
   std::vector<std::vector<BlockId>> blocks;
@@ -27,12 +29,14 @@ struct PrefixHit {
 class PrefixSearch {
  public:
   // `hash_block_size` tokens a hash; the groups outlive the search.
-  PrefixSearch(std::span<const std::unique_ptr<AttentionGroup>> groups, std::int32_t hash_block_size, bool use_eagle);
+  PrefixSearch(std::span<const std::unique_ptr<AttentionGroup>> groups,
+               std::int32_t hash_block_size, bool use_eagle);
 
   // Finds the longest hit of at most `max_tokens` tokens; `hit.blocks` has one list a group.
   void Find(std::span<const BlockHash> hashes, std::int32_t max_tokens, PrefixHit& hit);
 
-  // The hashes as a group of larger blocks sees them (HASH-10): one for each run of hashes that fills a block.
+  // The hashes as a group of larger blocks sees them (HASH-10): one for each run of hashes that
+  // fills a block.
   std::span<const BlockHash> HashesAt(std::int32_t block_size, std::span<const BlockHash> hashes);
 
  private:
@@ -45,7 +49,8 @@ class PrefixSearch {
   };
 
   // Searches `set` for a hit of at most `max_tokens`; answers its blocks.
-  std::int32_t SearchSet(AttentionSet& set, std::int32_t max_tokens, bool drop_last, PrefixHit& hit);
+  std::int32_t SearchSet(AttentionSet& set, std::int32_t max_tokens, bool drop_last,
+                         PrefixHit& hit);
 
   std::vector<AttentionSet> sets_;  // full attention first
   std::int32_t hash_block_size_;

@@ -29,8 +29,8 @@ std::optional<std::int64_t> ParseTimestamp(std::string_view text) {
   const int year = Digits(text, 0, 4), month = Digits(text, 5, 2), day = Digits(text, 8, 2);
   const int hour = Digits(text, 11, 2), minute = Digits(text, 14, 2), second = Digits(text, 17, 2);
   if (std::min({year, month, day, hour, minute, second}) < 0) return std::nullopt;
-  if (text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') ||
-      text[13] != ':' || text[16] != ':' || hour > 23 || minute > 59 || second > 59) {
+  if (text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') || text[13] != ':' ||
+      text[16] != ':' || hour > 23 || minute > 59 || second > 59) {
     return std::nullopt;
   }
   const std::chrono::year_month_day date(std::chrono::year(year),

@@ -79,8 +79,8 @@ const nlohmann::json* ConfigReader::Find(std::string_view key) {
 
 void ConfigReader::Wanted(std::string_view key, const nlohmann::json& value,
                           std::string_view what) {
-  status_.Update(absl::InvalidArgumentError(
-      fmt::format("{}: {}, wanted {}", PathOf(key), Show(value), what)));
+  status_.Update(
+      absl::InvalidArgumentError(fmt::format("{}: {}, wanted {}", PathOf(key), Show(value), what)));
 }
 
 void ConfigReader::Integer(std::string_view key, std::int64_t least, std::int64_t most,
@@ -109,8 +109,7 @@ void ConfigReader::Number(std::string_view key, double above, double most,
   value = found->get<double>();
 }
 
-void ConfigReader::NumberFromZero(std::string_view key, double most,
-                                  std::optional<double>& value) {
+void ConfigReader::NumberFromZero(std::string_view key, double most, std::optional<double>& value) {
   const nlohmann::json* found = Find(key);
   if (found == nullptr) return;
   if (!found->is_number() || !(found->get<double>() >= 0) || found->get<double>() > most) {

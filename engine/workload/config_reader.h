@@ -1,5 +1,5 @@
-// Reads a JSON object of named settings, and refuses what it does not know with a message that names
-// the key's path, the value and what was expected.
+// Reads a JSON object of named settings, and refuses what it does not know with a message that
+// names the key's path, the value and what was expected.
 #ifndef TALLY_ENGINE_WORKLOAD_CONFIG_READER_H_
 #define TALLY_ENGINE_WORKLOAD_CONFIG_READER_H_
 

@@ -31,8 +31,7 @@ std::optional<RowError> CsvRow::Integer(std::size_t index, std::string_view name
                                         std::int64_t& value) const {
   const std::string_view text = fields_[index].text;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= least &&
-      value <= most) {
+  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) {
     return std::nullopt;
   }
   return RowError{fields_[index].column,

@@ -29,12 +29,12 @@ GeneratedWorkload::GeneratedWorkload(const GeneratedWorkloadOptions& options)
 
 // Pasted documents give the text a long tail.
 std::int32_t GeneratedWorkload::UserTokens(bool first_turn) {
-  const double tokens =
-      first_turn ? random_.LogNormal(4'400, 1.28) : random_.LogNormal(420, 1.95);
+  const double tokens = first_turn ? random_.LogNormal(4'400, 1.28) : random_.LogNormal(420, 1.95);
   return Clamp(tokens, 11, kMostPromptTokens - kSystemPromptTokens);
 }
 
-// One answer in five is a word or a sentence, one in fifty a long text, the others a few paragraphs.
+// One answer in five is a word or a sentence, one in fifty a long text, the others a few
+// paragraphs.
 std::int32_t GeneratedWorkload::OutputTokens() {
   const double kind = random_.Uniform();
   double tokens = 405 + 150 * random_.Normal();
@@ -62,8 +62,8 @@ absl::StatusOr<bool> GeneratedWorkload::Next(WorkloadRequest& request) {
   const auto number = static_cast<std::uint64_t>(num_requests_++);
 
   const bool first_turn = session.history.size() == 1;
-  const std::int32_t user = std::min(UserTokens(first_turn),
-                                     kMostPromptTokens - session.num_prompt_tokens);
+  const std::int32_t user =
+      std::min(UserTokens(first_turn), kMostPromptTokens - session.num_prompt_tokens);
   session.history.push_back({StreamSeed(StreamKind::kOwnPrompt, number, options_.seed), user});
   session.num_prompt_tokens += user;
 
@@ -79,8 +79,8 @@ absl::StatusOr<bool> GeneratedWorkload::Next(WorkloadRequest& request) {
   session.history.push_back({request.output_seed, request.num_output_tokens});
   session.num_prompt_tokens += request.num_output_tokens;
   session.next_turn += random_.LogNormal(kMedianPause, kPauseSigma);
-  const bool goes_on = random_.Uniform() < kChanceOfAnotherTurn &&
-                       session.num_prompt_tokens < kMostPromptTokens;
+  const bool goes_on =
+      random_.Uniform() < kChanceOfAnotherTurn && session.num_prompt_tokens < kMostPromptTokens;
   if (goes_on) sessions_.push(std::move(session));
   return true;
 }

@@ -2,13 +2,13 @@
 // trace, for a machine that has no trace.
 //
 // Sessions start as a Poisson process. Each begins with the system prompt, which all share; each
-// turn's prompt is the prompt before it, the answer to that and what the user adds. The load is open:
-// a turn comes at its time, whether the engine has answered the one before or not.
+// turn's prompt is the prompt before it, the answer to that and what the user adds. The load is
+// open: a turn comes at its time, whether the engine has answered the one before or not.
 //
-// The numbers below are fitted to the trace: prompts of 891 to 126,195 tokens with a mean of 12,035,
-// answers of 1 to 2,000 with a mean of 343, 1.63 turns a session, about 37 % of prompt tokens seen
-// before (fewer in a short run, which has fewer second turns). The trace has 3.4 requests a second;
-// the default here is what one H100 can serve.
+// The numbers below are fitted to the trace: prompts of 891 to 126,195 tokens with a mean of
+// 12,035, answers of 1 to 2,000 with a mean of 343, 1.63 turns a session, about 37 % of prompt
+// tokens seen before (fewer in a short run, which has fewer second turns). The trace has 3.4
+// requests a second; the default here is what one H100 can serve.
 #ifndef TALLY_ENGINE_WORKLOAD_GENERATED_WORKLOAD_H_
 #define TALLY_ENGINE_WORKLOAD_GENERATED_WORKLOAD_H_
 

@@ -68,8 +68,8 @@ TEST(GeneratedWorkloadTest, NextTurnContainsThePromptAndItsOutput) {
       EXPECT_EQ(answer.num_tokens, previous.num_output_tokens);
       EXPECT_LT(previous.arrival, request.arrival);
       ASSERT_EQ(previous.segments.size(), request.segments.size() - 2);
-      EXPECT_TRUE(std::equal(previous.segments.begin(), previous.segments.end(),
-                             request.segments.begin()));
+      EXPECT_TRUE(
+          std::equal(previous.segments.begin(), previous.segments.end(), request.segments.begin()));
     }
     by_output[request.output_seed] = &request;
   }

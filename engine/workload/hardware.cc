@@ -54,7 +54,8 @@ std::span<const ModelSpec> KnownModels() {
 
 std::span<const GpuSpec> KnownGpus() {
   // NVIDIA's data sheets of the SXM boards: dense BF16 tensor throughput (without sparsity), memory
-  // bandwidth, NVLink (the sheets give both directions together). Memory is what the driver reports.
+  // bandwidth, NVLink (the sheets give both directions together). Memory is what the driver
+  // reports.
   static const std::array<GpuSpec, 3> gpus = {
       GpuSpec{.name = "a100",
               .memory_bytes = 79.25 * kGiB,
@@ -86,8 +87,8 @@ std::optional<GpuSpec> GpuByName(std::string_view name) { return ByName(KnownGpu
 
 double KvCapacityTokens(const ModelSpec& model, const GpuSpec& gpu, std::int32_t num_gpus,
                         double memory_utilization, double reserved_bytes) {
-  const double for_kv = num_gpus * (gpu.memory_bytes * memory_utilization - reserved_bytes) -
-                        model.weight_bytes();
+  const double for_kv =
+      num_gpus * (gpu.memory_bytes * memory_utilization - reserved_bytes) - model.weight_bytes();
   return for_kv / model.kv_bytes_per_token();
 }
 

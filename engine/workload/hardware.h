@@ -51,8 +51,8 @@ std::optional<ModelSpec> ModelByName(std::string_view name);
 std::optional<GpuSpec> GpuByName(std::string_view name);
 
 // Tokens whose KV fits beside the weights: as vLLM's profiling run finds it, memory x utilisation
-// - weights - `reserved_bytes` (activations and CUDA graphs), on each of the GPUs. Not positive when
-// the weights do not fit.
+// - weights - `reserved_bytes` (activations and CUDA graphs), on each of the GPUs. Not positive
+// when the weights do not fit.
 double KvCapacityTokens(const ModelSpec& model, const GpuSpec& gpu, std::int32_t num_gpus,
                         double memory_utilization, double reserved_bytes);
 

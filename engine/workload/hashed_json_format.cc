@@ -35,9 +35,8 @@ RowFormat::Outcome HashedJsonFormat::Parse(std::string_view line, WorkloadReques
     const std::int64_t most = (prompt_ + tokens_per_hash_ - 1) / tokens_per_hash_;
     return Broken({place == std::string_view::npos ? 1 : place + 1,
                    fmt::format("{}: {} ids, wanted {}{} for {} tokens at {} an id", keys_.ids,
-                               ids_.size(), least,
-                               most == least ? "" : fmt::format(" or {}", most), prompt_,
-                               tokens_per_hash_)});
+                               ids_.size(), least, most == least ? "" : fmt::format(" or {}", most),
+                               prompt_, tokens_per_hash_)});
   }
   return Request();
 }

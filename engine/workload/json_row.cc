@@ -30,8 +30,7 @@ std::size_t JsonRowReader::Column(const char* place) const {
 
 RowError JsonRowReader::Wanted(const JsonField& field, std::string_view token,
                                std::string_view what) const {
-  return {Column(token.data()),
-          fmt::format("{}: {}, wanted {}", field.name, Excerpt(token), what)};
+  return {Column(token.data()), fmt::format("{}: {}, wanted {}", field.name, Excerpt(token), what)};
 }
 
 RowError JsonRowReader::Malformed(simdjson::error_code error) const {
@@ -45,8 +44,7 @@ RowError JsonRowReader::Malformed(simdjson::error_code error) const {
                                      simdjson::error_message(error))};
 }
 
-std::optional<RowError> JsonRowReader::Read(std::string_view line,
-                                            std::vector<JsonField>& fields) {
+std::optional<RowError> JsonRowReader::Read(std::string_view line, std::vector<JsonField>& fields) {
   line_.reserve(line.size() + simdjson::SIMDJSON_PADDING);
   line_.assign(line);
   const simdjson::padded_string_view padded(line_.data(), line_.size(), line_.capacity());
@@ -115,8 +113,7 @@ std::optional<RowError> JsonRowReader::ReadField(simdjson::ondemand::value value
   if (field.integer != nullptr) {
     std::int64_t integer = 0;
     if (value.get_int64().get(integer) || integer < field.least || integer > field.most) {
-      return Wanted(field, token,
-                    fmt::format("an integer from {} to {}", field.least, field.most));
+      return Wanted(field, token, fmt::format("an integer from {} to {}", field.least, field.most));
     }
     *field.integer = integer;
   } else if (field.number != nullptr) {

@@ -95,17 +95,20 @@ TEST_F(JsonRowTest, NumbersOutOfRange) {
 TEST_F(JsonRowTest, FieldsMissingOrTwice) {
   EXPECT_EQ(Read("{}"), "3: count: missing in the row, wanted an integer");
   EXPECT_EQ(Read(R"({"count":1,"count":2})"), "13: count: twice, wanted it once");
-  EXPECT_EQ(Read(R"({"count":1,"inner":{}})").substr(2), ": deep: missing in inner, wanted an integer");
+  EXPECT_EQ(Read(R"({"count":1,"inner":{}})").substr(2),
+            ": deep: missing in inner, wanted an integer");
 }
 
 TEST_F(JsonRowTest, TextThatIsNoObject) {
   EXPECT_EQ(Read("[1]"), "1: [1], wanted a JSON object");
   EXPECT_EQ(Read("12"), "1: 12, wanted a JSON object");
-  EXPECT_EQ(Read(R"({"count":1} {"count":2})"), "13: text behind the object, wanted one object a line");
-  for (const char* line : {"", "{", R"({"count")", R"({"count":)", R"({"count":1)", R"({"count":1,)",
-                           R"({"count":1,})", R"({"count" 1})", R"({count:1})", R"({"count":1]})",
-                           "{\"count\":1,\"x\":\"\xff\xfe\"}", "\x01\x02\x03", R"({"count":tru})",
-                           R"({"count":1,"ids":[1,2})", R"({"count":1,"name":"abc})"}) {
+  EXPECT_EQ(Read(R"({"count":1} {"count":2})"),
+            "13: text behind the object, wanted one object a line");
+  for (const char* line :
+       {"", "{", R"({"count")", R"({"count":)", R"({"count":1)", R"({"count":1,)",
+        R"({"count":1,})", R"({"count" 1})", R"({count:1})", R"({"count":1]})",
+        "{\"count\":1,\"x\":\"\xff\xfe\"}", "\x01\x02\x03", R"({"count":tru})",
+        R"({"count":1,"ids":[1,2})", R"({"count":1,"name":"abc})"}) {
     EXPECT_NE(Read(line), "ok") << line;
   }
 }

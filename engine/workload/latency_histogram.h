@@ -1,7 +1,7 @@
 // Percentiles of latencies in a fixed amount of memory.
 //
-// A value is counted in a bucket that spans 1/128 of its power of two: percentiles are at most 0.4 %
-// off. Values below a nanosecond count as zero, values above 2^33 s (272 years) as that.
+// A value is counted in a bucket that spans 1/128 of its power of two: percentiles are at most 0.4
+// % off. Values below a nanosecond count as zero, values above 2^33 s (272 years) as that.
 #ifndef TALLY_ENGINE_WORKLOAD_LATENCY_HISTOGRAM_H_
 #define TALLY_ENGINE_WORKLOAD_LATENCY_HISTOGRAM_H_
 
@@ -46,7 +46,8 @@ class LatencyHistogram {
   }
 
  private:
-  // The bits of a double's exponent and of the first digits of its mantissa are a logarithmic scale.
+  // The bits of a double's exponent and of the first digits of its mantissa are a logarithmic
+  // scale.
   static constexpr int kMantissaBits = 7;
   static constexpr int kShift = 52 - kMantissaBits;
   static constexpr double kLeast = 0x1p-30;

@@ -5,16 +5,15 @@
 namespace tally {
 
 std::unique_ptr<RowFormat> MakeMooncakeFormat(const FormatOptions& options) {
-  return std::make_unique<HashedJsonFormat>(
-      HashedJsonFormat::Keys{.format = "mooncake",
-                             .arrival = "timestamp",
-                             .arrivals_per_second = 1000,
-                             .prompt = "input_length",
-                             .output = "output_length",
-                             .ids = "hash_ids",
-                             .tokens_per_hash = 512,
-                             .priority = ""},
-      options);
+  return std::make_unique<HashedJsonFormat>(HashedJsonFormat::Keys{.format = "mooncake",
+                                                                   .arrival = "timestamp",
+                                                                   .arrivals_per_second = 1000,
+                                                                   .prompt = "input_length",
+                                                                   .output = "output_length",
+                                                                   .ids = "hash_ids",
+                                                                   .tokens_per_hash = 512,
+                                                                   .priority = ""},
+                                            options);
 }
 
 }  // namespace tally

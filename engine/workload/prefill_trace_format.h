@@ -1,5 +1,5 @@
-// Recordings in the trace format prefill-trace/1 (JSON lines) as a workload: each `add` command is a
-// request that arrives at its `t`, with its tokens, limit, priority and cache salt. All other
+// Recordings in the trace format prefill-trace/1 (JSON lines) as a workload: each `add` command is
+// a request that arrives at its `t`, with its tokens, limit, priority and cache salt. All other
 // commands, the answers and the configuration are passed over.
 //
 // A file's traces follow one another: time goes on where the trace before ended, and the prefix

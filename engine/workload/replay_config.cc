@@ -238,7 +238,8 @@ absl::StatusOr<ReplayConfig> ResolveReplayConfig(const ReplaySettings& settings)
   engine.enable_chunked_prefill = settings.enable_chunked_prefill.value_or(true);
   // vLLM's rules for what is not given: see the table and CFG-2 in scheduler.md section 8.
   std::int64_t batched = config.gpu.server_max_num_batched_tokens;
-  if (!engine.enable_chunked_prefill) batched = std::max<std::int64_t>(batched, engine.max_model_len);
+  if (!engine.enable_chunked_prefill)
+    batched = std::max<std::int64_t>(batched, engine.max_model_len);
   const std::int64_t seqs = settings.max_num_seqs.value_or(config.gpu.server_max_num_seqs);
   batched = std::min(batched, seqs * engine.max_model_len);
   engine.max_num_batched_tokens =
@@ -278,8 +279,7 @@ absl::StatusOr<ReplayConfig> ResolveReplayConfig(const ReplaySettings& settings)
           "model: {} on {} x {} leaves room for {:.0f} tokens of KV, wanted room for 2 to {} "
           "blocks; give num_blocks, more GPUs (tensor_parallel_size) or more memory "
           "(gpu_memory_utilization)",
-          config.model.name, config.num_gpus, config.gpu.name, std::max(tokens, 0.0),
-          kMostTokens));
+          config.model.name, config.num_gpus, config.gpu.name, std::max(tokens, 0.0), kMostTokens));
     }
     engine.kv.num_blocks = static_cast<std::uint32_t>(blocks);
   }
@@ -289,7 +289,8 @@ absl::StatusOr<ReplayConfig> ResolveReplayConfig(const ReplaySettings& settings)
     config.step_time = std::make_shared<LinearModel>(*settings.linear);
     return config;
   }
-  RooflineParameters roofline{.model = config.model, .gpu = config.gpu, .num_gpus = config.num_gpus};
+  RooflineParameters roofline{
+      .model = config.model, .gpu = config.gpu, .num_gpus = config.num_gpus};
   const auto set = [](double& value, const std::optional<double>& given, double unit) {
     if (given.has_value()) value = *given * unit;
   };

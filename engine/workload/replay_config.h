@@ -1,7 +1,7 @@
 // The configuration of a replay: an engine, the model and GPU it stands for, and a step-time model.
 //
-// Settings come from a JSON file and from flags; what neither gives has the value that a vLLM server
-// has on that GPU (scheduler.md section 8).
+// Settings come from a JSON file and from flags; what neither gives has the value that a vLLM
+// server has on that GPU (scheduler.md section 8).
 #ifndef TALLY_ENGINE_WORKLOAD_REPLAY_CONFIG_H_
 #define TALLY_ENGINE_WORKLOAD_REPLAY_CONFIG_H_
 

@@ -95,17 +95,17 @@ TEST(ReplayConfigTest, RooflineParametersCanBeReplaced) {
   load.num_requests = 1;
   load.num_tokens = 8192;
   const double before = Resolve("{}").step_time->StepTime(load);
-  const double slower =
-      Resolve(R"({"step_time": {"compute_efficiency": 0.3, "fixed_overhead_ms": 0,
+  const double slower = Resolve(R"({"step_time": {"compute_efficiency": 0.3, "fixed_overhead_ms": 0,
                                 "per_request_overhead_us": 0}})")
-          .step_time->StepTime(load);
+                            .step_time->StepTime(load);
   EXPECT_NEAR(slower, 2 * (before - 2e-3 - 5e-6), 1e-9);
 }
 
 TEST(ReplayConfigTest, MessagesNamePathValueAndWhatIsWanted) {
   EXPECT_EQ(ErrorOf(R"({"block_size": "16"})"),
             "block_size: \"16\", wanted an integer from 1 to 1048576");
-  EXPECT_EQ(ErrorOf(R"({"num_blocks": 1})"), "num_blocks: 1, wanted an integer from 2 to 536870912");
+  EXPECT_EQ(ErrorOf(R"({"num_blocks": 1})"),
+            "num_blocks: 1, wanted an integer from 2 to 536870912");
   EXPECT_EQ(ErrorOf(R"({"num_blocks": 18446744073709551615})"),
             "num_blocks: 18446744073709551615, wanted an integer from 2 to 536870912");
   EXPECT_EQ(ErrorOf(R"({"num_blocks": 1e30})"),

@@ -58,12 +58,9 @@ void AddLatencies(std::string_view name, const LatencyHistogram& latency, Table&
 }
 
 nlohmann::json LatencyJson(const LatencyHistogram& latency) {
-  return {{"count", latency.count()},
-          {"mean", latency.mean()},
-          {"p50", latency.Percentile(0.5)},
-          {"p90", latency.Percentile(0.9)},
-          {"p99", latency.Percentile(0.99)},
-          {"max", latency.max()}};
+  return {{"count", latency.count()},        {"mean", latency.mean()},
+          {"p50", latency.Percentile(0.5)},  {"p90", latency.Percentile(0.9)},
+          {"p99", latency.Percentile(0.99)}, {"max", latency.max()}};
 }
 
 }  // namespace
@@ -146,9 +143,9 @@ std::string FormatReplayReport(const ReplayReport& report, const ReplayConfig& c
   table.Row("wall time", Time(report.wall_time));
   table.Row("steps", Count(report.num_steps));
   table.Row("request-steps", Count(report.num_request_steps));
-  table.Row("scheduling", Time(scheduling),
-            fmt::format("schedule {}, update {}", Time(report.schedule_time),
-                        Time(report.update_time)));
+  table.Row(
+      "scheduling", Time(scheduling),
+      fmt::format("schedule {}, update {}", Time(report.schedule_time), Time(report.update_time)));
   table.Row("scheduling a step", per(report.num_steps));
   table.Row("scheduling a request-step", per(report.num_request_steps));
   return table.Take();
@@ -163,9 +160,8 @@ nlohmann::json ReplayReportJson(const ReplayReport& report, const ReplayConfig& 
   };
   nlohmann::json json;
   json["format"] = "tally-replay/1";
-  json["workload"] = {{"name", report.workload},
-                      {"format", report.format},
-                      {"arrivals", report.arrivals}};
+  json["workload"] = {
+      {"name", report.workload}, {"format", report.format}, {"arrivals", report.arrivals}};
   json["engine"] = {{"model", config.model.name},
                     {"gpu", config.gpu.name},
                     {"num_gpus", config.num_gpus},

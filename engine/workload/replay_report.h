@@ -60,9 +60,9 @@ struct ReplayReport {
 
   // Virtual time.
   Seconds virtual_time = 0;
-  LatencyHistogram ttft;            // from a request's arrival to its first token
-  LatencyHistogram inter_token;     // from each of its tokens to the next
-  LatencyHistogram end_to_end;      // from its arrival to its last token
+  LatencyHistogram ttft;         // from a request's arrival to its first token
+  LatencyHistogram inter_token;  // from each of its tokens to the next
+  LatencyHistogram end_to_end;   // from its arrival to its last token
 
   // Real time. Scheduling is Schedule and Update; adding is AddRequest; neither includes the
   // reading, the expansion of prompts or the sampling.

@@ -46,11 +46,13 @@ TEST(ReplayReportTest, Table) {
   ExpectLine(table, "  computed                                    700  70.0 %");
   ExpectLine(table, "  local cache hit                             200  20.0 %");
   ExpectLine(table, "  external                                    100  10.0 %");
-  ExpectLine(table, "  prompt tokens                             1,000  = computed + local + external");
+  ExpectLine(table,
+             "  prompt tokens                             1,000  = computed + local + external");
   ExpectLine(table, "  hit rate                                 30.0 %  infinite cache: 37.4 %");
   ExpectLine(table, "  scheduling a step                       1.00 us");
   ExpectLine(table, "  scheduling a request-step                500 ns");
-  EXPECT_NE(table.find("time to first token          250 ms       250 ms"), std::string::npos) << table;
+  EXPECT_NE(table.find("time to first token          250 ms       250 ms"), std::string::npos)
+      << table;
   EXPECT_EQ(table.find("INTERRUPTED"), std::string::npos);
 }
 

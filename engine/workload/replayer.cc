@@ -83,9 +83,9 @@ class ArrivalQueue {
 
   double fraction() const {
     if (ended_) return 1;
-    const double of_limit = options_.limit > 0 ? static_cast<double>(num_read_) /
-                                                     static_cast<double>(options_.limit)
-                                               : 0.0;
+    const double of_limit =
+        options_.limit > 0 ? static_cast<double>(num_read_) / static_cast<double>(options_.limit)
+                           : 0.0;
     return std::max(of_limit, source_.fraction_read());
   }
   std::string Describe() const {
@@ -118,8 +118,8 @@ class Replayer {
         source_(source),
         arrivals_(source, options),
         depth_(config.engine.async_scheduling ? 2 : 1) {
-    window_ = static_cast<std::size_t>(std::max(options.waiting_window.value_or(0),
-                                                config.engine.max_num_seqs));
+    window_ = static_cast<std::size_t>(
+        std::max(options.waiting_window.value_or(0), config.engine.max_num_seqs));
   }
 
   absl::Status Run();
@@ -139,7 +139,9 @@ class Replayer {
   std::int64_t in_system() const {
     return report_.num_read - report_.num_done - report_.num_rejected;
   }
-  bool Interrupted() const { return options_.interrupted != nullptr && options_.interrupted->load(); }
+  bool Interrupted() const {
+    return options_.interrupted != nullptr && options_.interrupted->load();
+  }
 
   absl::Status TakeArrivals();
   std::optional<std::string> ReasonToReject(const WorkloadRequest& request) const;
@@ -297,8 +299,8 @@ absl::StatusOr<bool> Replayer::StartStep() {
     report_.num_request_steps += static_cast<std::int64_t>(plan->requests.size());
     report_.num_scheduled_tokens += plan->num_scheduled_tokens;
     report_.peak_kv_usage = std::max(report_.peak_kv_usage, scheduler_.kv().usage());
-    report_.peak_running = std::max(report_.peak_running,
-                                    static_cast<std::int64_t>(scheduler_.running().size()));
+    report_.peak_running =
+        std::max(report_.peak_running, static_cast<std::int64_t>(scheduler_.running().size()));
     for (const ScheduledRequest& entry : plan->requests) {
       InFlight& request = in_flight_[Index(entry.request)];
       const std::int32_t end = entry.num_computed_tokens + entry.num_tokens;
@@ -306,8 +308,8 @@ absl::StatusOr<bool> Replayer::StartStep() {
       report_.num_recomputed_tokens += std::max(0, again - entry.num_computed_tokens);
       request.num_computed_before = std::max(request.num_computed_before, end);
     }
-    gpu_free_ = std::max(gpu_free_, now_) +
-                config_.step_time->StepTime(StepLoad::Of(plan->requests));
+    gpu_free_ =
+        std::max(gpu_free_, now_) + config_.step_time->StepTime(StepLoad::Of(plan->requests));
   }
   // An empty step takes no time, but the scheduler wants its outcome like any other's.
   if (scheduler_.num_outstanding_steps() > finish_times_.size()) {
@@ -324,8 +326,8 @@ absl::Status Replayer::FinishStep() {
   for (const ScheduledRequest& entry : scheduler_.oldest_outstanding()) {
     if (entry.samples) {
       const InFlight& request = in_flight_[Index(entry.request)];
-      sampled_tokens_.push_back(StreamToken(
-          request.output_seed, static_cast<std::uint64_t>(entry.num_output_tokens)));
+      sampled_tokens_.push_back(
+          StreamToken(request.output_seed, static_cast<std::uint64_t>(entry.num_output_tokens)));
     }
     sampled_offsets_.push_back(static_cast<std::uint32_t>(sampled_tokens_.size()));
   }
@@ -377,8 +379,8 @@ void Replayer::ReportProgress() {
   progress.virtual_time = now_;
   // Of what was read, the part that is over; of the workload, the part that was read.
   const auto over = static_cast<double>(report_.num_done + report_.num_rejected);
-  progress.fraction =
-      arrivals_.fraction() * over / static_cast<double>(std::max<std::int64_t>(report_.num_read, 1));
+  progress.fraction = arrivals_.fraction() * over /
+                      static_cast<double>(std::max<std::int64_t>(report_.num_read, 1));
   options_.on_progress(progress);
 }
 

@@ -1,14 +1,15 @@
 // Replays a workload on the scheduler in virtual time: a step takes as long as the step-time model
 // says, nothing sleeps, and the same inputs give the same report but for the real times in it.
 //
-// The load is open: requests arrive at their times, and when the engine has nothing to do time jumps
-// to the next arrival. Workloads without arrival times, or those asked to, arrive as a Poisson process
-// or in a closed loop that keeps a number of requests in the system.
+// The load is open: requests arrive at their times, and when the engine has nothing to do time
+// jumps to the next arrival. Workloads without arrival times, or those asked to, arrive as a
+// Poisson process or in a closed loop that keeps a number of requests in the system.
 //
-// Under first come, first served a request that waits is held back here, as a recipe of a few hundred
-// bytes, while at least max_num_seqs requests wait in the scheduler. This changes no decision:
-// one Schedule admits at most max_num_seqs requests, from the front of the queue, so it never
-// sees who stands behind them. Under the priority policy every request is given when it arrives.
+// Under first come, first served a request that waits is held back here, as a recipe of a few
+// hundred bytes, while at least max_num_seqs requests wait in the scheduler. This changes no
+// decision: one Schedule admits at most max_num_seqs requests, from the front of the queue, so it
+// never sees who stands behind them. Under the priority policy every request is given when it
+// arrives.
 //
 // Requests that can never run are rejected when they arrive, as a server would answer them: prompt
 // and output together exceed max_model_len, or their KV exceeds the whole cache.

@@ -68,7 +68,7 @@ ReplayConfig Config(std::int32_t num_blocks, bool asynchronous = false) {
 }
 
 ReplayReport MustReplay(const ReplayConfig& config, WorkloadSource& source,
-                 const ReplayOptions& options = {}) {
+                        const ReplayOptions& options = {}) {
   absl::StatusOr<ReplayReport> report = Replay(config, source, options);
   EXPECT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_TRUE(report->accounted());
@@ -241,16 +241,15 @@ TEST(ReplayerTest, InterruptedRunReportsWhatItHas) {
 }
 
 TEST(ReplayerTest, BrokenRowEndsTheRun) {
-  const std::string path = WriteTestFile(
-      "a",
-      R"({"timestamp": 0, "input_length": 100, "output_length": 5, "hash_ids": [1]}
+  const std::string path =
+      WriteTestFile("a",
+                    R"({"timestamp": 0, "input_length": 100, "output_length": 5, "hash_ids": [1]}
 {"timestamp": 9, "input_length": 100, "output_length": 5, "hash_ids": 1})");
   absl::StatusOr<std::unique_ptr<WorkloadFile>> file = WorkloadFile::Open(path, {});
   ASSERT_TRUE(file.ok());
   const absl::StatusOr<ReplayReport> report = Replay(Config(100), **file, {});
   ASSERT_FALSE(report.ok());
-  EXPECT_EQ(report.status().message(),
-            path + ":2:71: hash_ids: 1, wanted an array of hash ids");
+  EXPECT_EQ(report.status().message(), path + ":2:71: hash_ids: 1, wanted an array of hash ids");
 }
 
 // Everything that a plan decides, told by request ids.
@@ -273,8 +272,10 @@ std::vector<Decision> DecisionsOf(const ReplayConfig& config, const ReplayOption
     most_in_scheduler = std::max(most_in_scheduler, scheduler.num_waiting());
     for (const ScheduledRequest& entry : plan.requests) {
       const std::span<const BlockId> table = scheduler.kv().Table(entry.request, 0);
-      decisions.push_back({std::string(scheduler.id(entry.request)), entry.num_tokens,
-                           entry.num_computed_tokens, {table.begin(), table.end()}});
+      decisions.push_back({std::string(scheduler.id(entry.request)),
+                           entry.num_tokens,
+                           entry.num_computed_tokens,
+                           {table.begin(), table.end()}});
     }
     for (const RequestHandle request : plan.preempted) {
       decisions.push_back({std::string(scheduler.id(request)), -1, -1, {}});

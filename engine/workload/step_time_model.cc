@@ -57,11 +57,11 @@ Seconds RooflineModel::StepTime(const StepLoad& load) const {
 }
 
 std::string RooflineModel::Describe() const {
-  return fmt::format("roofline of {} on {} x {}: {:.0f} % of {:.0f} TFLOP/s, {:.0f} % of {:.2f} "
-                     "TB/s, {:.1f} ms a step",
-                     p_.model.name, p_.num_gpus, p_.gpu.name, 100 * p_.compute_efficiency,
-                     p_.gpu.flops / 1e12, 100 * p_.memory_efficiency,
-                     p_.gpu.memory_bandwidth / 1e12, 1e3 * p_.fixed_overhead);
+  return fmt::format(
+      "roofline of {} on {} x {}: {:.0f} % of {:.0f} TFLOP/s, {:.0f} % of {:.2f} "
+      "TB/s, {:.1f} ms a step",
+      p_.model.name, p_.num_gpus, p_.gpu.name, 100 * p_.compute_efficiency, p_.gpu.flops / 1e12,
+      100 * p_.memory_efficiency, p_.gpu.memory_bandwidth / 1e12, 1e3 * p_.fixed_overhead);
 }
 
 Seconds LinearModel::StepTime(const StepLoad& load) const {
@@ -72,10 +72,11 @@ Seconds LinearModel::StepTime(const StepLoad& load) const {
 }
 
 std::string LinearModel::Describe() const {
-  return fmt::format("linear: {:.3g} ms a step, {:.3g} us a prefill token, {:.3g} us a decode "
-                     "token, {:.3g} ns a context token",
-                     1e3 * p_.fixed, 1e6 * p_.per_prefill_token, 1e6 * p_.per_decode_token,
-                     1e9 * p_.per_context_token);
+  return fmt::format(
+      "linear: {:.3g} ms a step, {:.3g} us a prefill token, {:.3g} us a decode "
+      "token, {:.3g} ns a context token",
+      1e3 * p_.fixed, 1e6 * p_.per_prefill_token, 1e6 * p_.per_decode_token,
+      1e9 * p_.per_context_token);
 }
 
 }  // namespace tally

@@ -55,8 +55,8 @@ struct RooflineParameters {
   std::int32_t num_gpus = 1;
   double compute_efficiency = 0.6;
   double memory_efficiency = 0.8;
-  Seconds fixed_overhead = 2e-3;          // launches and the sampler of one step
-  Seconds per_request_overhead = 5e-6;    // preparing its inputs
+  Seconds fixed_overhead = 2e-3;        // launches and the sampler of one step
+  Seconds per_request_overhead = 5e-6;  // preparing its inputs
   Seconds all_reduce_latency = 10e-6;
 };
 

@@ -12,8 +12,8 @@ namespace tally {
 
 std::string WriteTestFile(std::string_view name, std::string_view bytes) {
   const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = testing::TempDir() + "/" + test->test_suite_name() + "." +
-                           test->name() + "." + std::string(name);
+  const std::string path = testing::TempDir() + "/" + test->test_suite_name() + "." + test->name() +
+                           "." + std::string(name);
   std::ofstream file(path, std::ios::binary);
   file << bytes;
   file.close();

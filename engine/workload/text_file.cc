@@ -82,10 +82,9 @@ absl::StatusOr<bool> TextFile::Read(std::string& line) {
     const std::size_t stop = end == std::string::npos ? buffer_.size() : end;
     line.append(buffer_, place_, stop - place_);
     if (line.size() > kMaxLineBytes) {
-      return absl::InvalidArgumentError(
-          fmt::format("{}:{}: a line of more than {} MiB, wanted a text file of one request a line",
-                      path_, line_number_ + static_cast<std::int64_t>(peeked_.size()) + 1,
-                      kMaxLineBytes >> 20));
+      return absl::InvalidArgumentError(fmt::format(
+          "{}:{}: a line of more than {} MiB, wanted a text file of one request a line", path_,
+          line_number_ + static_cast<std::int64_t>(peeked_.size()) + 1, kMaxLineBytes >> 20));
     }
     place_ = stop;
     if (end == std::string::npos) continue;

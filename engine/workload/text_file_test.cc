@@ -45,7 +45,8 @@ std::string NumberedLines(int count) {
 using StringList = std::vector<std::string>;
 
 TEST(TextFileTest, LineEndsOfBothKinds) {
-  EXPECT_EQ(Lines(WriteTestFile("a", "one\ntwo\r\n\nfour\n")), (StringList{"one", "two", "", "four"}));
+  EXPECT_EQ(Lines(WriteTestFile("a", "one\ntwo\r\n\nfour\n")),
+            (StringList{"one", "two", "", "four"}));
 }
 
 TEST(TextFileTest, LastLineWithoutEnd) {

@@ -30,7 +30,8 @@ enum class StreamKind : std::uint64_t { kSharedBlock = 1, kOwnPrompt, kOutput, k
 // The seed of the stream number `id` of a kind. Workloads with different `workload_seed` share no
 // stream.
 constexpr std::uint64_t StreamSeed(StreamKind kind, std::uint64_t id, std::uint64_t workload_seed) {
-  return Mix(Mix(id) + Mix(workload_seed + static_cast<std::uint64_t>(kind) * 0x9E3779B97F4A7C15ULL));
+  return Mix(Mix(id) +
+             Mix(workload_seed + static_cast<std::uint64_t>(kind) * 0x9E3779B97F4A7C15ULL));
 }
 
 constexpr TokenId StreamToken(std::uint64_t seed, std::uint64_t index) {

@@ -29,11 +29,12 @@ class VidurFormat : public RowFormat {
             row_.Integer(1, "num_decode_tokens", 0, kMaxRowTokens, output)) {
       return Broken(*error);
     }
-    if (std::optional<RowError> error = row_.Integer(2, "num_total_tokens", prompt + output,
-                                                     prompt + output, total)) {
-      error->message = fmt::format("num_total_tokens: {}, wanted num_prefill_tokens + "
-                                   "num_decode_tokens, {}",
-                                   Excerpt(row_[2].text), prompt + output);
+    if (std::optional<RowError> error =
+            row_.Integer(2, "num_total_tokens", prompt + output, prompt + output, total)) {
+      error->message = fmt::format(
+          "num_total_tokens: {}, wanted num_prefill_tokens + "
+          "num_decode_tokens, {}",
+          Excerpt(row_[2].text), prompt + output);
       return Broken(*error);
     }
     request.num_prompt_tokens = static_cast<std::int32_t>(prompt);

@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/workload/text_file.h"
 #include "engine/workload/row_format.h"
+#include "engine/workload/text_file.h"
 #include "engine/workload/workload.h"
 
 namespace tally {
