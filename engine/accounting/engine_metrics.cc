@@ -51,6 +51,7 @@ class SampleWriter {
 
 EngineMetrics::EngineMetrics(const Config& config)
     : num_speculative_tokens_(config.num_speculative_tokens),
+      max_loras_(config.max_loras),
       accepted_per_position_(static_cast<std::size_t>(config.num_speculative_tokens)),
       request_prompt_tokens_(buckets::Tokens(config.max_model_len)),
       request_generation_tokens_(buckets::Tokens(config.max_model_len)),
@@ -89,6 +90,21 @@ void EngineMetrics::RecordScheduler(const SchedulerStats& stats) {
               accepted_per_position_.size());
   for (std::size_t i = 0; i < accepted_per_position_.size(); ++i) {
     accepted_per_position_[i] += spec.accepted_per_position[i];
+  }
+}
+
+void EngineMetrics::RecordLoras(const LoraStates& loras, Seconds now) {
+  if (max_loras_ == 0) return;
+  const std::string names = loras.Names();
+  const std::string labels = "max_lora=\"" + std::to_string(max_loras_) +
+                             "\",running_lora_adapters=\"" + names + "\",waiting_lora_adapters=\"" +
+                             names + "\"";
+  const auto known = std::find_if(lora_info_.begin(), lora_info_.end(),
+                                  [&](const auto& info) { return info.first == labels; });
+  if (known != lora_info_.end()) {
+    known->second = now;
+  } else {
+    lora_info_.emplace_back(labels, now);
   }
 }
 
@@ -181,6 +197,9 @@ void EngineMetrics::ForEachSample(absl::FunctionRef<void(const MetricSample&)> v
   out.Buckets("vllm:request_prefill_time_seconds", prefill_time_);
   out.Buckets("vllm:request_decode_time_seconds", decode_time_);
   out.Buckets("vllm:request_prefill_kv_computed_tokens", prefill_kv_computed_tokens_);
+  for (const auto& [labels, time] : lora_info_) {
+    visit({"vllm:lora_requests_info", {}, {}, time, labels});
+  }
 }
 
 }  // namespace tally

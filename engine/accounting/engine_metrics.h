@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "engine/accounting/histogram.h"
 #include "engine/accounting/iteration_stats.h"
+#include "engine/accounting/lora_states.h"
 #include "engine/core/step_outcome.h"
 
 namespace tally {
@@ -25,6 +27,7 @@ struct MetricSample {
   std::string_view label;
   std::string_view label_value;
   double value = 0;
+  std::string_view labels = {};  // of a series with several: as in the text format, sorted by name
 };
 
 class EngineMetrics {
@@ -32,6 +35,7 @@ class EngineMetrics {
   struct Config {
     std::int64_t max_model_len = 0;
     std::int32_t num_speculative_tokens = 0;  // 0: no series of speculative decoding
+    std::int32_t max_loras = 0;               // 0: no series of adapters
   };
   explicit EngineMetrics(const Config& config);
 
@@ -39,6 +43,11 @@ class EngineMetrics {
   void RecordScheduler(const SchedulerStats& stats);
   // The front end's statistics of a step that had outputs, after RecordScheduler.
   void RecordIteration(const IterationStats& stats);
+
+  // With LoRA: the adapters in use at wall time `now`, after the step's outputs were counted. Every
+  // combination is a series of its own whose value is the time when it was last seen; none is ever
+  // removed, as upstream.
+  void RecordLoras(const LoraStates& loras, Seconds now);
 
   // All samples in the order of registration (TB-1), zeros included.
   void ForEachSample(absl::FunctionRef<void(const MetricSample&)> visit) const;
@@ -50,6 +59,8 @@ class EngineMetrics {
   void RecordFinished(const FinishedRequestStats& finished);
 
   std::int32_t num_speculative_tokens_;
+  std::int32_t max_loras_;
+  std::vector<std::pair<std::string, Seconds>> lora_info_;  // labels and time
 
   // Gauges.
   std::int64_t num_running_ = 0;

@@ -3,7 +3,8 @@
 namespace tally {
 
 void FrontEndStats::AddRequest(RequestHandle request, std::int64_t num_prompt_tokens,
-                               std::int64_t max_tokens, Seconds arrival) {
+                               std::int64_t max_tokens, Seconds arrival, bool streaming,
+                               std::string_view lora_name) {
   if (Index(request) >= requests_.size()) requests_.resize(Index(request) + 1);
   RequestTimes& times = requests_[Index(request)];
   times = RequestTimes{};
@@ -11,10 +12,44 @@ void FrontEndStats::AddRequest(RequestHandle request, std::int64_t num_prompt_to
   times.num_prompt_tokens = num_prompt_tokens;
   times.max_tokens = max_tokens;
   times.arrival = arrival;
+  times.streaming = streaming;
+  times.lora_name.assign(lora_name);
+}
+
+void FrontEndStats::AddChunk(RequestHandle request, std::int64_t num_prompt_tokens,
+                             Seconds arrival) {
+  RequestTimes& times = requests_[Index(request)];
+  const Chunk chunk{num_prompt_tokens, arrival, false};
+  if (times.idle) {
+    times.idle = false;
+    Apply(chunk, times);
+  } else {
+    times.chunks.push_back(chunk);
+  }
+}
+
+void FrontEndStats::EndSession(RequestHandle request) {
+  RequestTimes& times = requests_[Index(request)];
+  if (times.idle) {
+    times.known = false;  // without any statistics, as upstream does
+  } else if (!times.chunks.empty()) {
+    times.chunks.back().final = true;
+  } else {
+    times.streaming = false;  // the next finish reason is a real one
+  }
+}
+
+void FrontEndStats::Apply(const Chunk& chunk, RequestTimes& times) {
+  times.num_prompt_tokens += chunk.num_prompt_tokens;
+  times.arrival = chunk.arrival;
+  times.prefilling = true;
+  times.streaming = !chunk.final;
 }
 
 void FrontEndStats::Forget(RequestHandle request) {
-  if (Index(request) < requests_.size()) requests_[Index(request)].known = false;
+  if (Index(request) >= requests_.size() || !requests_[Index(request)].known) return;
+  requests_[Index(request)].known = false;
+  loras_.Set(requests_[Index(request)].lora_name, request, LoraStates::State::kGone);
 }
 
 void FrontEndStats::Process(std::span<const RequestOutput> outputs, Seconds batch_time,
@@ -36,13 +71,16 @@ void FrontEndStats::Process(std::span<const RequestOutput> outputs, Seconds batc
       switch (event.kind) {
         case RequestEvent::Kind::kQueued:
           times.queued = event.time;
+          loras_.Set(times.lora_name, output.request, LoraStates::State::kWaiting);
           break;
         case RequestEvent::Kind::kScheduled:
           if (times.scheduled == 0)
             times.scheduled = event.time;  // a preemption does not move it (RS-4)
+          loras_.Set(times.lora_name, output.request, LoraStates::State::kRunning);
           break;
         case RequestEvent::Kind::kPreempted:
           ++stats.num_preempted_requests;
+          loras_.Set(times.lora_name, output.request, LoraStates::State::kWaiting);
           break;
       }
     }
@@ -57,7 +95,16 @@ void FrontEndStats::Process(std::span<const RequestOutput> outputs, Seconds batc
     }
     times.prefilling = false;
 
-    if (output.finish_reason != FinishReason::kNone) {
+    if (output.finish_reason == FinishReason::kNone) continue;
+    if (times.streaming) {  // the end of a chunk, not of the session (SES-3)
+      if (times.chunks.empty()) {
+        times.idle = true;
+      } else {
+        Apply(times.chunks.front(), times);
+        times.chunks.erase(times.chunks.begin());
+      }
+    } else {
+      loras_.Set(times.lora_name, output.request, LoraStates::State::kGone);
       stats.finished.push_back(Finish(times, output.finish_reason, reception_time));
       times.known = false;
     }

@@ -11,9 +11,12 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/accounting/iteration_stats.h"
+#include "engine/accounting/lora_states.h"
 #include "engine/base/types.h"
 #include "engine/core/step_outcome.h"
 
@@ -23,7 +26,13 @@ class FrontEndStats {
  public:
   // Of a request that the scheduler has accepted. Amortised O(1).
   void AddRequest(RequestHandle request, std::int64_t num_prompt_tokens, std::int64_t max_tokens,
-                  Seconds arrival);
+                  Seconds arrival, bool streaming = false, std::string_view lora_name = {});
+
+  // The next chunk of a streaming session, and its end (SES-2, SES-5).
+  void AddChunk(RequestHandle request, std::int64_t num_prompt_tokens, Seconds arrival);
+  void EndSession(RequestHandle request);
+
+  const LoraStates& loras() const { return loras_; }
 
   // After the client's abort. Unknown requests are passed over.
   void Forget(RequestHandle request);
@@ -35,6 +44,12 @@ class FrontEndStats {
                IterationStats& stats);
 
  private:
+  struct Chunk {
+    std::int64_t num_prompt_tokens = 0;
+    Seconds arrival = 0;
+    bool final = false;
+  };
+
   // RS-1. The engine's times are 0 while unset (PIPE-6).
   struct RequestTimes {
     bool known = false;
@@ -48,12 +63,19 @@ class FrontEndStats {
     Seconds scheduled = 0;
     Seconds first_output = 0;
     Seconds last_output = 0;
+    // Of a streaming session: more chunks may come (SES-1); the last applied one has ended.
+    bool streaming = false;
+    bool idle = false;
+    std::vector<Chunk> chunks;  // sent and not applied yet
+    std::string lora_name;
   };
 
+  static void Apply(const Chunk& chunk, RequestTimes& times);
   static FinishedRequestStats Finish(const RequestTimes& times, FinishReason reason,
                                      Seconds reception_time);
 
   std::vector<RequestTimes> requests_;  // by handle
+  LoraStates loras_;
 };
 
 }  // namespace tally

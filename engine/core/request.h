@@ -123,6 +123,7 @@ struct alignas(64) RequestState {
   bool has_encoder_inputs = false;
   bool resumable = false;
   bool pooling = false;
+  bool has_grammar = false;  // its output has to follow a grammar
   bool grammar_ready = true;
 
   std::int32_t num_output_tokens() const { return num_tokens - num_prompt_tokens; }

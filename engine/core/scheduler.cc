@@ -14,6 +14,13 @@ namespace {
 constexpr std::int32_t kMaxTokens = 1 << 29;
 
 EngineConfig Completed(EngineConfig config) {
+  if (config.encoder_decoder) {
+    // Cross attention needs the whole encoder output with the first token (section 8 of
+    // scheduler.md).
+    config.enable_chunked_prefill = false;
+    config.long_prefill_token_threshold = 0;
+    config.disable_chunked_mm_input = true;
+  }
   config.kv.max_model_len = config.max_model_len;
   config.kv.max_num_batched_tokens = config.max_num_batched_tokens;
   config.kv.use_eagle = config.use_eagle;
@@ -193,6 +200,7 @@ absl::StatusOr<RequestHandle> Scheduler::AddRequest(const RequestSpec& spec, Sec
   state.has_encoder_inputs = !spec.encoder_inputs.empty();
   state.resumable = spec.resumable;
   state.pooling = spec.pooling;
+  state.has_grammar = spec.waits_for_grammar;
   state.grammar_ready = !spec.waits_for_grammar;
   if (spec.waits_for_grammar) state.status = RequestStatus::kWaitingForStructuredOutputGrammar;
   Request& request = requests_.request(handle);

@@ -235,6 +235,7 @@ class Scheduler {
   std::vector<RequestHandle> preempted_;
   std::vector<RequestHandle> reported_finished_;
   std::vector<std::int32_t> common_prefix_blocks_;
+  std::vector<BlockId> blocks_to_zero_;
   PrefixHit hit_;
 
   // ---- Between calls ----

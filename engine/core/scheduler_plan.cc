@@ -435,6 +435,8 @@ StepPlan Scheduler::MakePlan() {
   plan.preempted = preempted_;
   plan.finished = reported_finished_;
   plan.common_prefix_blocks = common_prefix_blocks_;
+  kv_.TakeBlocksToZero(blocks_to_zero_);
+  plan.blocks_to_zero = blocks_to_zero_;
   return plan;
 }
 

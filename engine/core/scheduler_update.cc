@@ -127,7 +127,7 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
                    requests_.request(request).hashes.hashes);
     }
   }
-  if (refused && taken > 0) {
+  if (refused && state.has_grammar && taken > 0) {
     stop = RequestStatus::kFinishedError;
     state.resumable = false;
   }

@@ -21,7 +21,7 @@ struct StepOutcome {
   std::span<const std::uint32_t> sampled_offsets;  // one more than there are requests
   std::span<const TokenId> sampled_tokens;
   // Places in the plan, ascending: pooling requests whose result is there, and requests whose
-  // grammar refuses the sampled tokens (UPD-7).
+  // grammar refuses the sampled tokens (UPD-7); without a grammar that means nothing.
   std::span<const std::uint32_t> pooled;
   std::span<const std::uint32_t> refused_by_grammar;
 };

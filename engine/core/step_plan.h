@@ -59,6 +59,9 @@ struct StepPlan {
   std::span<const RequestHandle> preempted;
   // Requests that ended since the last call, in order; their ids can still be read.
   std::span<const RequestHandle> finished;
+  // Blocks to be filled with zeros before the step, allocated since the last plan: those of full
+  // attention in a model that has Mamba layers, too (SCH-42).
+  std::span<const BlockId> blocks_to_zero;
   // For each group the leading blocks that all requests with blocks share (SCH-41).
   std::span<const std::int32_t> common_prefix_blocks;
 

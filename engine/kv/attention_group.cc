@@ -75,7 +75,9 @@ bool AttentionGroup::AppendFresh(State& state, std::int32_t count) {
   }
   if (count == 0) return true;
   if (state.table.length == 0) ++num_owners_;
-  pool_.Allocate(tables_.Extend(state.table, static_cast<std::uint32_t>(count)));
+  const std::span<BlockId> fresh = tables_.Extend(state.table, static_cast<std::uint32_t>(count));
+  pool_.Allocate(fresh);
+  if (notes_fresh_blocks_) fresh_blocks_.insert(fresh_blocks_.end(), fresh.begin(), fresh.end());
   return true;
 }
 

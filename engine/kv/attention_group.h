@@ -68,6 +68,13 @@ class AttentionGroup {
   }
   // Blocks that the last growth which failed could not get.
   std::int32_t refused_blocks() const { return refused_blocks_; }
+  // From now on fresh blocks are noted for TakeFreshBlocks.
+  void NoteFreshBlocks() { notes_fresh_blocks_ = true; }
+  // Appends the noted blocks that were allocated since the last call, in order.
+  void TakeFreshBlocks(std::vector<BlockId>& blocks) {
+    blocks.insert(blocks.end(), fresh_blocks_.begin(), fresh_blocks_.end());
+    fresh_blocks_.clear();
+  }
   // Requests that own blocks in this group.
   std::int32_t num_owners() const { return num_owners_; }
 
@@ -166,6 +173,8 @@ class AttentionGroup {
   BlockTableStore& tables_;
   std::vector<State> states_;
   std::int32_t num_owners_ = 0;
+  bool notes_fresh_blocks_ = false;
+  std::vector<BlockId> fresh_blocks_;
 };
 
 }  // namespace tally

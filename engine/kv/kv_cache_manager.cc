@@ -95,7 +95,15 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
     : config_(WithDefaultGroup(config)),
       pool_(config_.num_blocks, config_.enable_prefix_caching),
       groups_(CreateGroups(config_, pool_, tables_)),
-      search_(groups_, config_.block_size, config_.use_eagle) {}
+      search_(groups_, config_.block_size, config_.use_eagle) {
+  const auto is_mamba = [](const auto& group) {
+    return group->spec().kind == AttentionKind::kMamba;
+  };
+  if (std::none_of(groups_.begin(), groups_.end(), is_mamba)) return;
+  for (const auto& group : groups_) {
+    if (group->spec().kind == AttentionKind::kFull) group->NoteFreshBlocks();
+  }
+}
 
 void KvCacheManager::Reserve(std::size_t num_handles) {
   if (num_handles <= limits_.size()) return;

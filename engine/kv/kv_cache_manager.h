@@ -106,6 +106,14 @@ class KvCacheManager {
   // Gives all blocks of a request back (MGR-35). A request without blocks is fine.
   void Free(RequestHandle request);
 
+  // Blocks that groups of full attention got since the last call, group by group, when the model
+  // has Mamba layers: these share their memory with Mamba states, whose leftovers would be read as
+  // keys and values (MGR-51). Empty for other models.
+  void TakeBlocksToZero(std::vector<BlockId>& blocks) {
+    blocks.clear();
+    for (const auto& group : groups_) group->TakeFreshBlocks(blocks);
+  }
+
   // For each group the leading blocks that all owners share with this request (MGR-50).
   void CommonPrefixBlocks(RequestHandle request, std::span<std::int32_t> blocks);
 

@@ -1,6 +1,7 @@
 #include "engine/protocol/answer_writer.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "engine/protocol/json_writer.h"
@@ -29,7 +30,13 @@ void WriteSortedIds(const Scheduler& scheduler, std::span<const RequestHandle> r
 template <typename T>
 void WriteNumbers(std::span<const T> numbers, JsonWriter& json) {
   json.BeginArray();
-  for (const T number : numbers) json.Int(number);
+  for (const T number : numbers) {
+    if constexpr (std::is_same_v<T, BlockId>) {
+      json.Int(Index(number));
+    } else {
+      json.Int(number);
+    }
+  }
   json.EndArray();
 }
 
@@ -79,6 +86,7 @@ void WriteOutput(const Scheduler& scheduler, const RequestOutput& output, JsonWr
   json.Key("id").String(scheduler.id(output.request));
   json.Key("tokens");
   WriteNumbers(output.tokens, json);
+  if (output.pooled) json.Key("pooled").Bool(true);
   if (output.finish_reason != FinishReason::kNone)
     json.Key("finish").String(FinishReasonName(output.finish_reason));
   if (output.stop_cause.kind == StopCause::Kind::kToken)
@@ -96,6 +104,74 @@ void WriteOutput(const Scheduler& scheduler, const RequestOutput& output, JsonWr
     }
     json.EndArray();
   }
+  json.EndObject();
+}
+
+std::string Hex(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string hex;
+  for (const char c : bytes) {
+    hex.push_back(kDigits[static_cast<unsigned char>(c) >> 4]);
+    hex.push_back(kDigits[static_cast<unsigned char>(c) & 0xF]);
+  }
+  return hex;
+}
+
+void WriteHashes(const std::vector<std::string>& hashes, JsonWriter& json) {
+  json.BeginArray();
+  for (const std::string& hash : hashes) json.String(Hex(hash));
+  json.EndArray();
+}
+
+void WriteExtraKeys(const KvEvent& event, JsonWriter& json) {
+  json.Key("extra_keys").BeginArray();
+  for (const std::vector<KvEvent::Key>& keys : event.extra_keys) {
+    if (keys.empty()) {
+      json.Null();
+      continue;
+    }
+    json.BeginArray();
+    for (const KvEvent::Key& key : keys) {
+      if (key.offset) json.BeginArray();
+      json.String(key.text);
+      if (key.offset) json.Int(*key.offset).EndArray();
+    }
+    json.EndArray();
+  }
+  json.EndArray();
+}
+
+void WriteKvEvent(const KvEvent& event, JsonWriter& json) {
+  json.BeginObject();
+  switch (event.kind) {
+    case KvEvent::Kind::kCleared:
+      json.Key("cleared").Bool(true).EndObject();
+      return;
+    case KvEvent::Kind::kRemoved:
+      json.Key("removed");
+      WriteHashes(event.hashes, json);
+      break;
+    case KvEvent::Kind::kStored: {
+      json.Key("stored");
+      WriteHashes(event.hashes, json);
+      json.Key("parent");
+      if (event.parent) {
+        json.String(Hex(*event.parent));
+      } else {
+        json.Null();
+      }
+      json.Key("tokens");
+      WriteNumbers(std::span<const TokenId>(event.tokens), json);
+      json.Key("block_size").Int(event.block_size);
+      if (!event.lora_name.empty()) json.Key("lora").String(event.lora_name);
+      const bool any_key = std::any_of(event.extra_keys.begin(), event.extra_keys.end(),
+                                       [](const auto& keys) { return !keys.empty(); });
+      if (any_key) WriteExtraKeys(event, json);
+      break;
+    }
+  }
+  json.Key("medium").String(event.medium);
+  if (event.group != 0 && event.medium != "CPU") json.Key("group").Int(event.group);
   json.EndObject();
 }
 
@@ -192,6 +268,27 @@ void WritePlan(const Scheduler& scheduler, const StepPlan& plan, std::string& ou
     }
     json.EndArray();
   }
+  if (!plan.encoder_inputs.empty()) {
+    json.Key("encoder").BeginArray();
+    for (std::size_t i = 0; i < plan.encoder_inputs.size();) {
+      const RequestHandle request = plan.encoder_inputs[i].request;
+      json.BeginArray().String(scheduler.id(request)).BeginArray();
+      for (; i < plan.encoder_inputs.size() && plan.encoder_inputs[i].request == request; ++i) {
+        json.Int(plan.encoder_inputs[i].input);
+      }
+      json.EndArray().EndArray();
+    }
+    json.EndArray();
+  }
+  if (!plan.freed_encoder_hashes.empty()) {
+    json.Key("freed_encoder").BeginArray();
+    for (const std::string& hash : plan.freed_encoder_hashes) json.String(hash);
+    json.EndArray();
+  }
+  if (!plan.blocks_to_zero.empty()) {
+    json.Key("zero_blocks");
+    WriteNumbers(plan.blocks_to_zero, json);
+  }
   json.Key("preempted");
   WriteSortedIds(scheduler, plan.preempted, json);
   json.Key("finished");
@@ -214,6 +311,11 @@ void WriteResult(const Scheduler& scheduler, const StepResult& result, std::stri
   json.Key("outputs").BeginArray();
   for (const RequestOutput& output : result.outputs) WriteOutput(scheduler, output, json);
   json.EndArray();
+  if (!result.kv_events.empty()) {
+    json.Key("events").BeginArray();
+    for (const KvEvent& event : result.kv_events) WriteKvEvent(event, json);
+    json.EndArray();
+  }
   json.Key("stats");
   WriteStats(result.stats, json);
   json.Key("free_blocks").Int(scheduler.kv().num_free_blocks());
@@ -253,7 +355,9 @@ void WriteMetrics(const EngineMetrics& metrics, std::string& out) {
   metrics.ForEachSample([&](const MetricSample& sample) {
     if (sample.value == 0) return;
     key.assign(sample.name);
-    if (!sample.label.empty()) {
+    if (!sample.labels.empty()) {
+      key.append("{").append(sample.labels).append("}");
+    } else if (!sample.label.empty()) {
       key.append("{").append(sample.label).append("=\"").append(sample.label_value).append("\"}");
     }
     json.Key(key).Double(sample.value);

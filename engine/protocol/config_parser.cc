@@ -27,8 +27,24 @@ absl::StatusOr<KvGroupSpec> ParseGroup(std::string_view name, simdjson::dom::ele
   if (type == "sliding_window") {
     group.kind = AttentionKind::kSlidingWindow;
     group.window = static_cast<std::int32_t>(fields.Int("window", 1, kMostTokens));
+  } else if (type == "chunked_local") {
+    group.kind = AttentionKind::kChunkedLocal;
+    group.chunk = static_cast<std::int32_t>(fields.Int("chunk", 1, kMostTokens));
+  } else if (type == "mamba") {
+    group.kind = AttentionKind::kMamba;
+    group.speculative_blocks =
+        static_cast<std::int32_t>(fields.Int("speculative_blocks", 0, 1024, 0));
+    const std::string_view mode = fields.String("mode");
+    group.mamba_mode = mode == "all"     ? MambaMode::kAll
+                       : mode == "align" ? MambaMode::kAlign
+                                         : MambaMode::kNone;
+    if (mode != "none" && mode != "all" && mode != "align")
+      fields.Fail("mode", Shortened(mode), "none, all or align");
+  } else if (type == "cross_attention") {
+    group.kind = AttentionKind::kCross;
   } else if (type != "full") {
-    fields.Fail("type", Shortened(type), "full or sliding_window");
+    fields.Fail("type", Shortened(type),
+                "full, sliding_window, chunked_local, mamba or cross_attention");
   }
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
   return group;
@@ -62,11 +78,18 @@ absl::StatusOr<EngineConfig> ParseConfig(simdjson::dom::object object,
       static_cast<std::int32_t>(fields.Int("num_speculative_tokens", 0, 1024, 0));
   config.use_eagle = fields.Bool("use_eagle", false);
 
-  fields.Unsupported("kv_events", "no KV events");
-  fields.Unsupported("max_loras", "no LoRA");
-  fields.Unsupported("encoder_budget", "no encoder inputs");
-  fields.Unsupported("encoder_cache_size", "no encoder inputs");
-  fields.Unsupported("disable_chunked_mm_input", "no encoder inputs");
+  config.kv_events = fields.Bool("kv_events", false);
+  // The hashes that events carry are those that every engine computes alike.
+  if (config.kv_events) config.kv.hash_algorithm = HashAlgorithm::kSha256Cbor;
+  config.max_loras = static_cast<std::int32_t>(fields.Int("max_loras", 0, kMostTokens, 0));
+  config.encoder_budget =
+      static_cast<std::int32_t>(fields.Int("encoder_budget", 0, kMostTokens, 0));
+  config.encoder_cache_size =
+      static_cast<std::int32_t>(fields.Int("encoder_cache_size", 0, kMostTokens, 0));
+  config.disable_chunked_mm_input = fields.Bool("disable_chunked_mm_input", false);
+  config.encoder_decoder = fields.Bool("encoder_decoder", false);
+  // Only tells how many steps may be outstanding, which the commands show.
+  fields.Int("pipeline_parallel_size", 1, 1024, 1);
   fields.Unsupported("connector", "no connectors");
 
   config.kv.groups.clear();

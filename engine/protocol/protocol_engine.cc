@@ -1,5 +1,6 @@
 #include "engine/protocol/protocol_engine.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <span>
@@ -47,10 +48,11 @@ std::optional<RepetitionDetection> ParseRepetition(JsonFields& fields) {
   JsonFields parts("repetition", *object);
   RepetitionDetection repetition;
   repetition.max_pattern_size =
-      static_cast<std::int32_t>(parts.Int("max_pattern_size", 0, kMostTokens, 0));
+      static_cast<std::int32_t>(parts.Int("max_pattern_size", -kMostTokens, kMostTokens, 0));
   repetition.min_pattern_size =
-      static_cast<std::int32_t>(parts.Int("min_pattern_size", 0, kMostTokens, 0));
-  repetition.min_count = static_cast<std::int32_t>(parts.Int("min_count", 0, kMostTokens, 0));
+      static_cast<std::int32_t>(parts.Int("min_pattern_size", -kMostTokens, kMostTokens, 0));
+  repetition.min_count =
+      static_cast<std::int32_t>(parts.Int("min_count", -kMostTokens, kMostTokens, 0));
   fields.Adopt(parts.Finish());
   return repetition;
 }
@@ -107,6 +109,7 @@ absl::Status ProtocolEngine::Execute(std::string_view text) {
       {"abort", &ProtocolEngine::Abort},
       {"reset_prefix_cache", &ProtocolEngine::ResetPrefixCache},
       {"pause", &ProtocolEngine::Pause},
+      {"grammar_ready", &ProtocolEngine::GrammarReady},
       {"state", &ProtocolEngine::State},
       {"metrics", &ProtocolEngine::Metrics},
   };
@@ -121,7 +124,7 @@ absl::Status ProtocolEngine::Execute(std::string_view text) {
   }
   return Invalid(absl::StrCat("op: ", Shortened(op),
                               ", wanted configure, add, schedule, update, abort, "
-                              "reset_prefix_cache, pause, state or metrics"));
+                              "reset_prefix_cache, pause, grammar_ready, state or metrics"));
 }
 
 absl::Status ProtocolEngine::Configure(simdjson::dom::object command) {
@@ -140,7 +143,8 @@ absl::Status ProtocolEngine::Configure(simdjson::dom::object command) {
   front_end_ = FrontEndStats();
   metrics_ = std::make_unique<EngineMetrics>(
       EngineMetrics::Config{.max_model_len = config->max_model_len,
-                            .num_speculative_tokens = config->num_speculative_tokens});
+                            .num_speculative_tokens = config->num_speculative_tokens,
+                            .max_loras = config->max_loras});
   now_ = now;
   JsonWriter(answer_).BeginObject().Key("engine").String(kEngineName).EndObject();
   return absl::OkStatus();
@@ -155,7 +159,10 @@ absl::Status ProtocolEngine::Add(JsonFields& fields, Seconds now) {
   fields.Tokens("stop_token_ids", false, token_pool_);
   spec.prompt = std::span(token_pool_).first(prompt_size);
   spec.stop_token_ids = std::span(token_pool_).subspan(prompt_size);
-  spec.max_tokens = static_cast<std::int32_t>(fields.Int("max_tokens", 1, kMostTokens));
+  spec.pooling = fields.Bool("pooling", false);
+  spec.max_tokens =
+      static_cast<std::int32_t>(spec.pooling ? fields.Int("max_tokens", 1, kMostTokens, 1)
+                                             : fields.Int("max_tokens", 1, kMostTokens));
   spec.min_tokens = static_cast<std::int32_t>(fields.Int("min_tokens", 0, kMostTokens, 0));
   const auto eos = fields.OptionalInt("eos", 0, kMostTokenId);
   if (const bool ignored = fields.Bool("ignore_eos", false); eos && !ignored)
@@ -166,17 +173,102 @@ absl::Status ProtocolEngine::Add(JsonFields& fields, Seconds now) {
   spec.cache_salt = fields.String("cache_salt", "");
   spec.skip_reading_prefix_cache = fields.Bool("skip_reading_prefix_cache", false);
   spec.repetition = ParseRepetition(fields);
-  fields.Unsupported("lora", "no LoRA");
-  fields.Unsupported("encoder_inputs", "no encoder inputs");
-  fields.Unsupported("resumable", "no streaming sessions");
+  spec.lora_id = static_cast<std::int32_t>(fields.Int("lora", 0, kMostTokenId, 0));
+  const std::string lora_name = spec.lora_id > 0 ? absl::StrCat("lora", spec.lora_id) : "";
+  spec.lora_name = lora_name;
+  if (absl::Status status = ReadEncoderInputs(fields); !status.ok()) return status;
+  spec.encoder_inputs = encoder_inputs_;
+  spec.waits_for_grammar = fields.Bool("grammar", false);
+  spec.resumable = fields.Bool("resumable", false);
   fields.Unsupported("kv", "no connectors");
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
 
+  const bool known = scheduler_->Find(spec.id).has_value();
   const absl::StatusOr<RequestHandle> request = scheduler_->AddRequest(spec, now);
   if (!request.ok()) return InCommand("add", request.status());
-  front_end_.AddRequest(*request, static_cast<std::int64_t>(spec.prompt.size()), spec.max_tokens,
-                        spec.arrival_time);
+  const auto prompt_tokens = static_cast<std::int64_t>(spec.prompt.size());
+  if (!known) {
+    // A pooling request has no limit to report.
+    front_end_.AddRequest(*request, prompt_tokens, spec.pooling ? 0 : spec.max_tokens,
+                          spec.arrival_time, spec.resumable, lora_name);
+  } else if (spec.resumable) {
+    front_end_.AddChunk(*request, prompt_tokens, spec.arrival_time);
+  } else {
+    front_end_.EndSession(*request);
+  }
   now_ = now;
+  answer_ = "{}";
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::ReadEncoderInputs(JsonFields& fields) {
+  encoder_inputs_.clear();
+  const auto array = fields.Array("encoder_inputs");
+  if (!array || !fields.ok()) return absl::OkStatus();
+  for (const simdjson::dom::element value : *array) {
+    const std::string name = absl::StrCat("add.encoder_inputs[", encoder_inputs_.size(), "]");
+    simdjson::dom::object object;
+    if (value.get(object) != simdjson::SUCCESS) {
+      return Invalid(absl::StrCat(name, ": ", QuoteJson(value), ", wanted an object"));
+    }
+    JsonFields parts(name, object);
+    MultimodalItem item;
+    item.offset = static_cast<std::int32_t>(parts.Int("offset", 0, kMostTokens));
+    item.length = static_cast<std::int32_t>(parts.Int("length", 1, kMostTokens));
+    item.hash = parts.String("hash");
+    if (absl::Status status = parts.Finish(); !status.ok()) return status;
+    encoder_inputs_.push_back(std::move(item));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::ReadIds(std::string_view op, std::string_view name, JsonFields& fields,
+                                     std::vector<std::string_view>& ids) {
+  const auto array = fields.Array(name);
+  if (!array || !fields.ok()) return absl::OkStatus();
+  for (const simdjson::dom::element value : *array) {
+    std::string_view id;
+    if (value.get(id) != simdjson::SUCCESS) {
+      return Invalid(absl::StrCat(std::string(op), ".", std::string(name), "[", ids.size(),
+                                  "]: ", QuoteJson(value), ", wanted a string"));
+    }
+    ids.push_back(id);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::ReadPlaces(std::string_view name, bool wanted, JsonFields& fields,
+                                        std::vector<std::uint32_t>& places) {
+  places.clear();
+  std::vector<std::string_view> ids;
+  if (absl::Status status = ReadIds("update", name, fields, ids); !status.ok()) return status;
+  const std::span<const ScheduledRequest> step = scheduler_->oldest_outstanding();
+  for (const std::string_view id : ids) {
+    const auto entry = std::find_if(step.begin(), step.end(), [&](const ScheduledRequest& e) {
+      return scheduler_->id(e.request) == id;
+    });
+    if (entry == step.end()) {
+      if (!wanted) continue;
+      return Invalid(absl::StrCat("update.", std::string(name), ": ", Shortened(id),
+                                  ", wanted requests of the oldest step"));
+    }
+    places.push_back(static_cast<std::uint32_t>(entry - step.begin()));
+  }
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  return absl::OkStatus();
+}
+
+absl::Status ProtocolEngine::GrammarReady(JsonFields& fields, Seconds now) {
+  std::vector<std::string_view> ids;
+  if (!fields.Has("ids") && fields.ok()) return Invalid("grammar_ready.ids: missing");
+  if (absl::Status status = ReadIds("grammar_ready", "ids", fields, ids); !status.ok())
+    return status;
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  now_ = now;
+  for (const std::string_view id : ids) {
+    if (const auto request = scheduler_->Find(id)) scheduler_->SetGrammarReady(*request);
+  }
   answer_ = "{}";
   return absl::OkStatus();
 }
@@ -269,6 +361,11 @@ absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
   if (!fields.Has("sampled") && fields.ok()) return Invalid("update.sampled: missing");
   if (absl::Status status = ReadRows("sampled", fields, sampled_rows_); !status.ok()) return status;
   if (absl::Status status = ReadRows("drafts", fields, draft_rows_); !status.ok()) return status;
+  if (absl::Status status = ReadPlaces("pooled", true, fields, pooled_); !status.ok())
+    return status;
+  if (absl::Status status = ReadPlaces("grammar_rejects", false, fields, refused_by_grammar_);
+      !status.ok())
+    return status;
   fields.Unsupported("finished_recving", "no connectors");
   fields.Unsupported("finished_sending", "no connectors");
   fields.Unsupported("invalid_blocks", "no connectors");
@@ -276,8 +373,12 @@ absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
   if (absl::Status status = ArrangeRows(scheduler_->oldest_outstanding()); !status.ok())
     return status;
 
-  const absl::StatusOr<StepResult> result = scheduler_->Update(
-      {.sampled_offsets = sampled_offsets_, .sampled_tokens = sampled_tokens_}, now);
+  const absl::StatusOr<StepResult> result =
+      scheduler_->Update({.sampled_offsets = sampled_offsets_,
+                          .sampled_tokens = sampled_tokens_,
+                          .pooled = pooled_,
+                          .refused_by_grammar = refused_by_grammar_},
+                         now);
   if (!result.ok()) return InCommand("update", result.status());
   now_ = now;
   // Before the drafts: the result's views live until the scheduler's next call.
@@ -287,6 +388,7 @@ absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
     front_end_.Process(result->outputs, now, now, iteration_);
     metrics_->RecordIteration(iteration_);
   }
+  metrics_->RecordLoras(front_end_.loras(), now);
   for (const TokenRow& row : draft_rows_) {
     // A request that ended has no next step: its drafts mean nothing (DRAFT-1).
     if (const auto request = scheduler_->Find(row.id)) {
@@ -299,16 +401,7 @@ absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
 absl::Status ProtocolEngine::Abort(JsonFields& fields, Seconds now) {
   std::vector<std::string_view> ids;
   if (!fields.Has("ids") && fields.ok()) return Invalid("abort.ids: missing");
-  if (const auto array = fields.Array("ids"); array && fields.ok()) {
-    for (const simdjson::dom::element value : *array) {
-      std::string_view id;
-      if (value.get(id) != simdjson::SUCCESS) {
-        return Invalid(
-            absl::StrCat("abort.ids[", ids.size(), "]: ", QuoteJson(value), ", wanted a string"));
-      }
-      ids.push_back(id);
-    }
-  }
+  if (absl::Status status = ReadIds("abort", "ids", fields, ids); !status.ok()) return status;
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
   now_ = now;
   for (const std::string_view id : ids) {

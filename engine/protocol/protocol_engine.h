@@ -63,6 +63,7 @@ class ProtocolEngine {
   absl::Status Abort(JsonFields& fields, Seconds now);
   absl::Status ResetPrefixCache(JsonFields& fields, Seconds now);
   absl::Status Pause(JsonFields& fields, Seconds now);
+  absl::Status GrammarReady(JsonFields& fields, Seconds now);
   absl::Status State(JsonFields& fields, Seconds now);
   absl::Status Metrics(JsonFields& fields, Seconds now);
 
@@ -72,6 +73,14 @@ class ProtocolEngine {
   absl::Status PlaceRows(std::string_view name, std::span<const TokenRow> rows,
                          std::size_t step_size);
   // Checks drafts and sampled rows against the oldest step; brings the latter into its order.
+  absl::Status ReadEncoderInputs(JsonFields& fields);
+  // Reads a list of request ids.
+  static absl::Status ReadIds(std::string_view op, std::string_view name, JsonFields& fields,
+                              std::vector<std::string_view>& ids);
+  // Reads a list of ids of the oldest step's requests as ascending places in it; other ids are an
+  // error, or passed over when that is not `wanted`.
+  absl::Status ReadPlaces(std::string_view name, bool wanted, JsonFields& fields,
+                          std::vector<std::uint32_t>& places);
   absl::Status ArrangeRows(std::span<const ScheduledRequest> step);
 
   EngineConfig defaults_;
@@ -90,6 +99,9 @@ class ProtocolEngine {
   std::vector<TokenRow> draft_rows_;
   absl::flat_hash_map<std::string_view, std::size_t> place_of_;  // of a request in the oldest step
   std::vector<const TokenRow*> row_at_;
+  std::vector<MultimodalItem> encoder_inputs_;
+  std::vector<std::uint32_t> pooled_;
+  std::vector<std::uint32_t> refused_by_grammar_;
   std::vector<TokenId> sampled_tokens_;
   std::vector<std::uint32_t> sampled_offsets_;
 };
