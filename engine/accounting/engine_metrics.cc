@@ -79,6 +79,10 @@ void EngineMetrics::RecordScheduler(const SchedulerStats& stats) {
   kv_cache_usage_ = stats.kv_cache_usage;
   prefix_cache_queries_ += stats.prefix_cache.queries;
   prefix_cache_hits_ += stats.prefix_cache.hits;
+  if (stats.connector_prefix_cache) {
+    external_prefix_cache_queries_ += stats.connector_prefix_cache->queries;
+    external_prefix_cache_hits_ += stats.connector_prefix_cache->hits;
+  }
 
   const SpecDecodingStats& spec = stats.spec_decoding;
   if (num_speculative_tokens_ == 0 || spec.num_drafts == 0) return;
@@ -168,6 +172,8 @@ void EngineMetrics::ForEachSample(absl::FunctionRef<void(const MetricSample&)> v
   out.Value("vllm:kv_cache_usage_perc", kv_cache_usage_);
   out.Value("vllm:prefix_cache_queries_total", prefix_cache_queries_);
   out.Value("vllm:prefix_cache_hits_total", prefix_cache_hits_);
+  out.Value("vllm:external_prefix_cache_queries_total", external_prefix_cache_queries_);
+  out.Value("vllm:external_prefix_cache_hits_total", external_prefix_cache_hits_);
   out.Value("vllm:num_preemptions_total", num_preemptions_);
   out.Value("vllm:prompt_tokens_total", prompt_tokens_.total);
   out.Labelled("vllm:prompt_tokens_by_source_total", "source", "local_compute",

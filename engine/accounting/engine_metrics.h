@@ -71,6 +71,8 @@ class EngineMetrics {
   // Counters.
   std::int64_t prefix_cache_queries_ = 0;
   std::int64_t prefix_cache_hits_ = 0;
+  std::int64_t external_prefix_cache_queries_ = 0;  // of requests that were admitted, in tokens
+  std::int64_t external_prefix_cache_hits_ = 0;
   std::int64_t num_preemptions_ = 0;
   std::int64_t generation_tokens_ = 0;
   PromptTokenStats prompt_tokens_;

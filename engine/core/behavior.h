@@ -75,6 +75,12 @@ struct Behavior {
   // made. False: once.
   bool encoder_decoder_cache_inflates = false;
 
+  // scheduler.md BUG-5: a late output that stops a request which was preempted, and then passed
+  // over in the waiting phase, leaves it in the queue of those: an ended request is admitted later,
+  // or a session is queued twice, and the engine stops with "Invalid request status". False: it
+  // leaves its queue, and a session that waits for its next chunk gets no late output.
+  bool stopped_requests_stay_skipped = false;
+
   // scheduler.md BUG-6: a session that stops while it is preempted, with its next chunk waiting, is
   // taken out of every queue and never ends. False: it waits for admission with the chunk.
   bool preempted_session_is_lost = false;
@@ -92,6 +98,36 @@ struct Behavior {
   // stop cause. False: the output that stops does.
   bool session_keeps_stop_cause = false;
 
+  // scheduler.md PF-9, metrics.md (connectors.md 9.22): PrefillStats keeps the external tokens of a
+  // load that failed, although they are computed here. False: a load that ends short corrects the
+  // record as long as it was not delivered.
+  bool failed_loads_stay_external = false;
+
+  // connectors.md 1.3.8, 5.2, 9.10: a connector's answer is taken as it is; a negative count, or
+  // more than the sequence has, goes into the record or ends in an assertion. False: an answer is
+  // cut to what can be loaded.
+  bool trusts_connector_matches = false;
+
+  // connectors.md 1.9.5, 9.9: a client's transfer parameters are not looked at before they are
+  // used: an incomplete request for a remote prefill stops the engine or waits for ever. False:
+  // AddRequest refuses it with a status that names the field.
+  bool transfer_params_unchecked = false;
+
+  // connectors.md 1.7.1, scheduler.md BUG-20: every report of an ended transfer must find its
+  // request, and the first one gives the blocks back, so that a request whose load and whose saving
+  // were both under way ends in an assertion. False: the blocks are given back when the last of
+  // them ended, and reports about nobody are passed over.
+  bool first_transfer_report_frees = false;
+
+  // connectors.md 5.2: blocks that a load could not fill are understood for one KV cache group
+  // only; with several upstream raises ValueError. False: Update refuses them with a status.
+  bool load_failures_need_one_group = false;
+
+  // connectors.md 5.6, 9.13: under the policy "recompute" blocks that a synchronous load could not
+  // fill stay in the prefix cache until they are computed, and a request admitted meanwhile hits
+  // them. False: their content is taken away at once.
+  bool failed_blocks_stay_cached = false;
+
   static constexpr Behavior Corrected() { return {}; }
   static constexpr Behavior Vllm0_20() {
     return {.prefill_stats_overwritten_after_preemption = true,
@@ -107,10 +143,17 @@ struct Behavior {
             .mamba_needs_go_below_zero = true,
             .lora_limit_counts_scheduled_only = true,
             .encoder_decoder_cache_inflates = true,
+            .stopped_requests_stay_skipped = true,
             .preempted_session_is_lost = true,
             .session_keeps_max_tokens = true,
             .session_keeps_stale_hashes = true,
-            .session_keeps_stop_cause = true};
+            .session_keeps_stop_cause = true,
+            .failed_loads_stay_external = true,
+            .trusts_connector_matches = true,
+            .transfer_params_unchecked = true,
+            .first_transfer_report_frees = true,
+            .load_failures_need_one_group = true,
+            .failed_blocks_stay_cached = true};
   }
 };
 

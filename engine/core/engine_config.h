@@ -13,6 +13,10 @@ namespace tally {
 
 enum class SchedulingPolicy : std::uint8_t { kFcfs, kPriority };
 
+// What happens to requests whose KV could not be loaded: they compute it, or they end with an
+// error.
+enum class LoadFailurePolicy : std::uint8_t { kRecompute, kFail };
+
 struct EngineConfig {
   // The KV cache; the limits and faults at its end are filled in from the fields below.
   KvCacheConfig kv;
@@ -38,6 +42,7 @@ struct EngineConfig {
   bool disable_chunked_mm_input = false;  // an input is not split over steps
   bool encoder_decoder = false;           // encoder inputs feed cross attention
   bool kv_events = false;  // StepResult carries what entered and left the prefix cache
+  LoadFailurePolicy load_failure_policy = LoadFailurePolicy::kRecompute;
   Behavior behavior = Behavior::Corrected();
 
   // Every message names the field and its value.

@@ -69,6 +69,14 @@ std::string_view FinishReasonName(FinishReason reason) {
   return "";
 }
 
+std::string UpperStatusName(RequestStatus status) {
+  std::string name(StatusName(status));
+  for (char& c : name) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return name;
+}
+
 std::string_view EventName(RequestEvent::Kind kind) {
   switch (kind) {
     case RequestEvent::Kind::kQueued:

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +43,8 @@ constexpr bool IsBlocked(RequestStatus status) {
 }
 // REQ-1's name in lower case, for example "finished_length_capped".
 std::string_view StatusName(RequestStatus status);
+// As upstream's enumeration spells it: "FINISHED_LENGTH_CAPPED".
+std::string UpperStatusName(RequestStatus status);
 
 // Why an output ends its request (REQ-3).
 enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kAbort, kError, kRepetition };
@@ -90,10 +94,12 @@ struct RequestSpec {
   // Structured output: the request waits until SetGrammarReady.
   bool waits_for_grammar = false;
   // A pooling request: it has no outputs but the pooler's result; max_tokens is not read.
-  bool pooling = false;
+  bool pooling : 1 = false;
+  // What the client tells the KV connector; null for none.
+  std::shared_ptr<const nlohmann::json> kv_transfer_params;
   // A streaming session: further specs with the same id bring its next chunks, one that is not
   // resumable ends it (STR-1).
-  bool resumable = false;
+  bool resumable : 1 = false;
 };
 
 // The part of a request that the loop over running requests reads and writes: one cache line.
@@ -115,18 +121,24 @@ struct alignas(64) RequestState {
   RequestStatus status = RequestStatus::kWaiting;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
-  bool has_stop_tokens = false;
-  bool has_repetition = false;
+  bool has_stop_tokens : 1 = false;
+  bool has_repetition : 1 = false;
   bool has_events = false;
   bool has_prefill_stats = true;  // not yet delivered
-  bool free_delayed = false;      // finished, but blocks are kept until a transfer ends
-  bool has_encoder_inputs = false;
-  bool resumable = false;
-  bool pooling = false;
-  bool has_grammar = false;  // its output has to follow a grammar
-  bool grammar_ready = true;
+  // Finished, but its blocks are kept until transfers end: the load of its prefix, the saving of
+  // its blocks.
+  bool awaits_receive : 1 = false;
+  bool awaits_send : 1 = false;
+  bool load_finished : 1 = false;  // the load that it waits for ended
+  bool load_failed : 1 = false;    // a part of that load is not there
+  bool has_encoder_inputs : 1 = false;
+  bool resumable : 1 = false;
+  bool pooling : 1 = false;
+  bool has_grammar : 1 = false;  // its output has to follow a grammar
+  bool grammar_ready : 1 = true;
 
   std::int32_t num_output_tokens() const { return num_tokens - num_prompt_tokens; }
+  bool free_delayed() const { return awaits_receive || awaits_send; }
 };
 static_assert(sizeof(RequestState) == 64);
 
@@ -166,10 +178,13 @@ struct Request {
   std::string lora_name;
   std::vector<MultimodalItem> encoder_inputs;
   std::deque<SessionChunk> chunks;
+  std::shared_ptr<const nlohmann::json> kv_transfer_params;
   // Places in the FCFS queue that holds the request.
   RequestHandle queue_previous = kNoRequest;
   RequestHandle queue_next = kNoRequest;
   QueueName queue = QueueName::kNone;
+  // A second entry of that request in a queue; see RequestTable::InsertEcho.
+  RequestHandle echo_of = kNoRequest;
 };
 
 }  // namespace tally

@@ -24,6 +24,19 @@ RequestHandle RequestTable::Insert(std::string_view id) {
   return handle;
 }
 
+RequestHandle RequestTable::InsertEcho(RequestHandle request) {
+  const RequestHandle echo{static_cast<std::uint32_t>(states_.size())};
+  states_.emplace_back();
+  Request& place = requests_.emplace_back();
+  const Request& original = requests_[Index(request)];
+  place.id = original.id;
+  place.priority = original.priority;
+  place.arrival_time = original.arrival_time;
+  place.sequence = original.sequence;
+  place.echo_of = request;
+  return echo;
+}
+
 std::optional<RequestHandle> RequestTable::Find(std::string_view id) const {
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return std::nullopt;

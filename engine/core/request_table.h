@@ -24,6 +24,14 @@ class RequestTable {
   // A fresh place, known by `id`, which must be unknown. Amortised O(1); invalidates references to
   // states.
   RequestHandle Insert(std::string_view id);
+  // A place that stands for `request` once more in a queue, which holds a request just once: only
+  // faults of the reference put one there twice (BUG-5). Ordered as the request is now.
+  RequestHandle InsertEcho(RequestHandle request);
+  // The request that a queue's entry stands for.
+  RequestHandle Resolve(RequestHandle entry) const {
+    const RequestHandle original = requests_[Index(entry)].echo_of;
+    return original == kNoRequest ? entry : original;
+  }
   // Nothing for an id that is unknown or forgotten. O(1).
   std::optional<RequestHandle> Find(std::string_view id) const;
   // The id is unknown from now on, the place stays readable until Recycle. O(1).

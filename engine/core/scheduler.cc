@@ -54,13 +54,22 @@ absl::Status InvalidField(std::string_view field, std::int64_t value, std::strin
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(const EngineConfig& config) {
+absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Create(
+    const EngineConfig& config, std::unique_ptr<KvConnector> connector) {
   const EngineConfig completed = Completed(config);
   if (absl::Status status = completed.Validate(); !status.ok()) return status;
-  return std::unique_ptr<Scheduler>(new Scheduler(completed));
+  if (connector != nullptr && completed.encoder_decoder) {
+    return absl::InvalidArgumentError("connector: given, wanted none with encoder_decoder");
+  }
+  auto scheduler = std::unique_ptr<Scheduler>(new Scheduler(completed, std::move(connector)));
+  if (scheduler->connector_ != nullptr) {
+    const KvConnector::Engine engine{scheduler->config_, scheduler->requests_, scheduler->kv_};
+    if (absl::Status status = scheduler->connector_->Bind(engine); !status.ok()) return status;
+  }
+  return scheduler;
 }
 
-Scheduler::Scheduler(const EngineConfig& config)
+Scheduler::Scheduler(const EngineConfig& config, std::unique_ptr<KvConnector> connector)
     : config_(config),
       kv_(config.kv),
       hasher_(config.kv.hash_algorithm, config.kv.block_size, config.kv.hash_seed),
@@ -70,6 +79,7 @@ Scheduler::Scheduler(const EngineConfig& config)
       length_limit_(config.behavior.queues_impossible_requests ? config.max_model_len
                                                                : LongestSequence(kv_, config)),
       contents_(requests_),
+      connector_(std::move(connector)),
       common_prefix_blocks_(kv_.num_groups()),
       accepted_per_position_(static_cast<std::size_t>(config.num_speculative_tokens)) {
   if (config.encoder_decoder) {
@@ -138,6 +148,10 @@ absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   if (!std::isfinite(spec.arrival_time))
     return absl::InvalidArgumentError("arrival: not finite, wanted seconds");
   if (absl::Status status = CheckParts(spec); !status.ok()) return status;
+  if (connector_ != nullptr && spec.kv_transfer_params != nullptr) {
+    if (absl::Status status = connector_->CheckParams(*spec.kv_transfer_params); !status.ok())
+      return status;
+  }
   if (!known && !config_.behavior.queues_impossible_requests) {
     const auto prompt = static_cast<std::int64_t>(spec.prompt.size());
     if (prompt > config_.max_model_len) {
@@ -215,6 +229,7 @@ absl::StatusOr<RequestHandle> Scheduler::AddRequest(const RequestSpec& spec, Sec
   request.skip_reading_prefix_cache = spec.skip_reading_prefix_cache;
   request.lora_name.assign(spec.lora_id > 0 ? spec.lora_name : std::string_view());
   request.encoder_inputs.assign(spec.encoder_inputs.begin(), spec.encoder_inputs.end());
+  request.kv_transfer_params = spec.kv_transfer_params;
   (IsBlocked(state.status) ? skipped_ : waiting_).Add(handle);
   RecordEvent(handle, RequestEvent::Kind::kQueued, now);
   return handle;
@@ -229,7 +244,8 @@ void Scheduler::SetDraftTokens(RequestHandle handle, std::span<const TokenId> dr
   state.num_draft_tokens = static_cast<std::int32_t>(request.drafts.size());
 }
 
-std::span<const RequestHandle> Scheduler::Abort(std::span<const std::string_view> ids) {
+std::span<const RequestHandle> Scheduler::Abort(std::span<const std::string_view> ids,
+                                                Seconds now) {
   aborted_.clear();
   for (std::string_view id : ids) {
     if (const std::optional<RequestHandle> handle = requests_.Find(id)) aborted_.push_back(*handle);
@@ -252,7 +268,7 @@ std::span<const RequestHandle> Scheduler::Abort(std::span<const std::string_view
         --num_waiting_for_streaming_;
       RemoveFromQueue(handle);
     }
-    FinishRequest(handle, RequestStatus::kFinishedAborted);
+    FinishRequest(handle, RequestStatus::kFinishedAborted, now);
   }
   if (any_running) {
     std::erase_if(running_,
@@ -298,6 +314,11 @@ std::size_t Scheduler::num_unfinished() const {
 
 void Scheduler::RemoveFromQueue(RequestHandle request) {
   // Upstream filters both queues, which restores the order of both heaps.
+  std::erase_if(echoes_, [&](RequestHandle echo) {
+    if (requests_.Resolve(echo) != request) return false;
+    if (skipped_.Contains(echo)) skipped_.Remove(echo);
+    return true;
+  });
   RequestQueue& queue = waiting_.Contains(request) ? waiting_ : skipped_;
   queue.Remove(request);
   (&queue == &waiting_ ? skipped_ : waiting_).RestoreOrder();
@@ -315,7 +336,8 @@ void Scheduler::RecordEvent(RequestHandle request, RequestEvent::Kind kind, Seco
 
 void Scheduler::ExtendHashes(RequestHandle handle) {
   RequestState& state = requests_.state(handle);
-  if (!config_.kv.enable_prefix_caching || state.num_tokens < state.next_hash_tokens) return;
+  if (state.num_tokens < state.next_hash_tokens) return;
+  if (!config_.kv.enable_prefix_caching && connector_ == nullptr) return;
   Request& request = requests_.request(handle);
   if (state.next_hash_tokens == 0 && !spare_hashes_.empty()) {
     request.hashes = std::move(spare_hashes_.back());
@@ -341,12 +363,34 @@ void Scheduler::Preempt(RequestHandle handle, Seconds now) {
   waiting_.Prepend(handle);
 }
 
-void Scheduler::FinishRequest(RequestHandle handle, RequestStatus status) {
-  requests_.state(handle).status = status;
+std::shared_ptr<const nlohmann::json> Scheduler::FinishRequest(RequestHandle handle,
+                                                               RequestStatus status, Seconds now) {
+  RequestState& state = requests_.state(handle);
+  // Its blocks are written to until the workers say that they are done (FIN-4).
+  state.awaits_receive =
+      state.status == RequestStatus::kWaitingForRemoteKvs && !state.load_finished;
+  state.status = status;
+  std::shared_ptr<const nlohmann::json> params;
+  if (connector_ != nullptr) {
+    kv_.RemoveSkipped(handle, state.num_computed_tokens);
+    absl::StatusOr<FinishVerdict> verdict = connector_->RequestFinished(handle, now);
+    if (!verdict.ok()) {
+      fault_ = verdict.status();
+    } else {
+      state.awaits_send = verdict->delay_free;
+      params = std::move(verdict->kv_transfer_params);
+    }
+  }
   ReleaseEncoderInputs(handle);
-  kv_.Free(handle);
   finished_.push_back(handle);
+  if (!state.free_delayed()) ReleaseFinished(handle);
+  return params;
+}
+
+void Scheduler::ReleaseFinished(RequestHandle handle) {
+  kv_.Free(handle);
   requests_.Forget(handle);
+  if (requests_.request(handle).queue != QueueName::kNone) return;  // BUG-5: it will be looked at
   // The prompt can be large and its successor's has another size; the others are worth keeping.
   Request& request = requests_.request(handle);
   std::vector<TokenId>().swap(request.prompt);
@@ -354,6 +398,7 @@ void Scheduler::FinishRequest(RequestHandle handle, RequestStatus status) {
   request.events.clear();
   request.encoder_inputs.clear();
   request.chunks.clear();
+  request.kv_transfer_params.reset();
   if (request.output.capacity() > 0) {
     request.output.clear();
     spare_outputs_.push_back(std::move(request.output));

@@ -25,11 +25,13 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/types.h"
 #include "engine/core/encoder_cache.h"
 #include "engine/core/engine_config.h"
+#include "engine/core/kv_connector.h"
 #include "engine/core/request.h"
 #include "engine/core/request_queue.h"
 #include "engine/core/request_table.h"
@@ -49,7 +51,8 @@ enum class PauseState : std::uint8_t {
 class Scheduler {
  public:
   // Checks the configuration and makes a scheduler; allocates all blocks' bookkeeping.
-  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(const EngineConfig& config);
+  static absl::StatusOr<std::unique_ptr<Scheduler>> Create(
+      const EngineConfig& config, std::unique_ptr<KvConnector> connector = nullptr);
 
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -76,7 +79,7 @@ class Scheduler {
 
   // Ends requests; unknown and finished ids are passed over. Answers those that were ended, in the
   // order in which they were added; the view lives until the next call.
-  std::span<const RequestHandle> Abort(std::span<const std::string_view> ids);
+  std::span<const RequestHandle> Abort(std::span<const std::string_view> ids, Seconds now);
 
   // Empties the prefix cache; false, and no effect, while a block is in use. With `preempt_running`
   // all running requests are preempted first (RST-1, RST-2); FailedPrecondition when blocks stay in
@@ -89,6 +92,7 @@ class Scheduler {
   // ---- Looking on -------------------------------------------------------------------------------
   const EngineConfig& config() const { return config_; }
   const KvCacheManager& kv() const { return kv_; }
+  const KvConnector* connector() const { return connector_.get(); }
   const RequestState& state(RequestHandle request) const { return requests_.state(request); }
   const Request& request(RequestHandle request) const { return requests_.request(request); }
   std::string_view id(RequestHandle request) const { return requests_.request(request).id; }
@@ -112,7 +116,7 @@ class Scheduler {
   void CheckInvariants() const;
 
  private:
-  explicit Scheduler(const EngineConfig& config);
+  Scheduler(const EngineConfig& config, std::unique_ptr<KvConnector> connector);
 
   // ---- Schedule, phase by phase (scheduler_plan.cc) ----
   void BeginStep();
@@ -132,7 +136,15 @@ class Scheduler {
   bool AdmitHead(RequestQueue& queue, Seconds now);
   // Whether a request that waits for something may go on; changes its status if so.
   bool Promote(RequestHandle request);
+  void PassOver(RequestQueue& queue);
   void LookUpPrefix(RequestHandle request);
+  // What the first look-ups of a request found: locally in hit_, and `external` tokens behind that.
+  // False when the connector does not know yet, or when fault_ was set.
+  struct ExternalTokens {
+    std::int32_t num_tokens = 0;
+    bool load_async = false;
+  };
+  bool LookUp(RequestHandle request, ExternalTokens& external);
   bool LookAtLoras();
   bool LoraFits(const RequestState& state) const;
   // Cuts a step of a model with aligned Mamba states at block boundaries (SCH-60).
@@ -156,11 +168,30 @@ class Scheduler {
   void ReleasePassedInputs(RequestHandle request);
   void ReleaseEncoderInputs(RequestHandle request);
 
+  // ---- KV connector (scheduler_connector.cc) ----
+  bool MatchExternal(RequestHandle request, ExternalTokens& external);
+  // The load that a request waits for ended: what arrived counts as computed (KVL-4).
+  void TakeLoad(RequestHandle request);
+  // Sets the requests back whose computed tokens include a block of `invalid`; fills failed_ with
+  // those whose outcome of this step means nothing (KVL-1 to 3).
+  void HandleInvalidBlocks(std::span<const BlockId> blocks);
+  // Looks through one request; answers whether one of its blocks is invalid. `marked` are the
+  // invalid blocks that an earlier request will compute; those behind the first one that this
+  // request has to compute go to evicted_.
+  using BlockSet = absl::flat_hash_set<BlockId>;
+  bool Truncate(RequestHandle request, const BlockSet& invalid, BlockSet& marked);
+  std::int32_t TokensInUpdatedStep(RequestHandle request) const;
+  void FailRequests(Seconds now);
+  void TakeTransferReports(const StepOutcome& outcome);
+  void CorrectPrefillStats(RequestHandle request);
+
   // ---- Streaming sessions (scheduler_session.cc) ----
   RequestHandle ContinueSession(RequestHandle request, const RequestSpec& spec, Seconds now);
   void ApplyChunk(RequestHandle request, SessionChunk chunk, Seconds now);
   // A chunk stopped: goes on with the next, or waits for it. False when the session is over.
   bool GoOnWithSession(RequestHandle request, Seconds now);
+  // Makes another queue entry of a queued request.
+  RequestHandle AddEcho(RequestHandle request);
 
   void Preempt(RequestHandle request, Seconds now);
   void RemoveFromQueue(RequestHandle request);
@@ -185,7 +216,11 @@ class Scheduler {
 
   absl::Status CheckSpec(const RequestSpec& spec) const;
   absl::Status CheckParts(const RequestSpec& spec) const;  // adapters and encoder inputs
-  void FinishRequest(RequestHandle request, RequestStatus status);
+  // Ends a request; answers the transfer parameters for its client.
+  std::shared_ptr<const nlohmann::json> FinishRequest(RequestHandle request, RequestStatus status,
+                                                      Seconds now);
+  // Gives the blocks of a request that ended back; its id is unknown from now on.
+  void ReleaseFinished(RequestHandle request);
   // Brings a request's block hashes up to its tokens.
   void ExtendHashes(RequestHandle request);
 
@@ -219,6 +254,7 @@ class Scheduler {
   std::size_t num_waiting_for_streaming_ = 0;
   Contents contents_;
   std::unique_ptr<KvEventLog> event_log_;
+  std::unique_ptr<KvConnector> connector_;
   // What upstream would crash with; only faithful behaviours set it.
   absl::Status fault_;
 
@@ -237,6 +273,7 @@ class Scheduler {
   std::vector<std::int32_t> common_prefix_blocks_;
   std::vector<BlockId> blocks_to_zero_;
   PrefixHit hit_;
+  std::unique_ptr<const ConnectorMetadata> connector_metadata_;
 
   // ---- Between calls ----
   std::vector<std::vector<ScheduledRequest>> outstanding_;  // oldest first; a handful at most
@@ -244,10 +281,12 @@ class Scheduler {
   std::vector<RequestHandle> finished_;                     // since the last Schedule
   std::vector<RequestHandle>
       retired_;  // finished and reported; recycled once no step refers to them
+  std::vector<RequestHandle> echoes_;  // queue entries beside the requests' own
   // Buffers of finished requests, kept for the next ones.
   std::vector<std::vector<TokenId>> spare_outputs_;
   std::vector<BlockHashChain> spare_hashes_;
   PrefixCacheStats prefix_cache_stats_;
+  PrefixCacheStats connector_stats_;
   std::vector<RequestHandle> aborted_;
 
   // ---- The result being made; what StepResult views ----
@@ -257,6 +296,9 @@ class Scheduler {
     std::size_t count;
   };
   std::vector<ScheduledRequest> updated_step_;
+  std::vector<RequestHandle> failed_;  // whose blocks a load could not fill
+  std::vector<BlockId> evicted_;
+  std::vector<std::shared_ptr<const nlohmann::json>> output_params_;
   std::vector<RequestOutput> outputs_;
   std::vector<PrefillStats> output_prefill_stats_;
   std::vector<RequestEvent> output_events_;

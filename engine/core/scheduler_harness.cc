@@ -140,7 +140,7 @@ void SchedulerHarness::SetDrafts(const std::string& id, const std::vector<TokenI
 
 std::vector<std::string> SchedulerHarness::Abort(const std::vector<std::string>& ids) {
   const std::vector<std::string_view> views(ids.begin(), ids.end());
-  std::vector<std::string> names = Names(scheduler_->Abort(views));
+  std::vector<std::string> names = Names(scheduler_->Abort(views, now_));
   scheduler_->CheckInvariants();
   return names;
 }

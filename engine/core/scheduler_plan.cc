@@ -23,15 +23,24 @@ absl::StatusOr<StepPlan> Scheduler::Schedule(Seconds now) {
   // Who was just preempted must not be admitted again for the room that he made (SCH-20).
   if (fault_.ok() && preempted_.empty() && pause_state_ == PauseState::kUnpaused) AdmitWaiting(now);
   if (!fault_.ok()) return std::exchange(fault_, absl::OkStatus());
+  StepPlan plan = MakePlan();
+  if (connector_ != nullptr) {
+    auto metadata = connector_->BuildConnectorMeta(plan);
+    if (!metadata.ok()) return metadata.status();
+    connector_metadata_ = *std::move(metadata);
+    plan.connector = connector_metadata_.get();
+  }
   AdvanceScheduled();
-  return MakePlan();
+  return plan;
 }
 
 void Scheduler::BeginStep() {
   retired_.insert(retired_.end(), reported_finished_.begin(), reported_finished_.end());
   std::erase_if(retired_, [this](RequestHandle request) {
-    if (requests_.state(request).steps_in_flight > 0 || requests_.state(request).free_delayed)
+    if (requests_.state(request).steps_in_flight > 0 || requests_.state(request).free_delayed() ||
+        requests_.request(request).queue != QueueName::kNone) {
       return false;
+    }
     requests_.Recycle(request);
     return true;
   });
@@ -236,9 +245,38 @@ void Scheduler::LookUpPrefix(RequestHandle handle) {
 
 bool Scheduler::Promote(RequestHandle handle) {
   RequestState& state = requests_.state(handle);
+  if (state.status == RequestStatus::kWaitingForRemoteKvs && state.load_finished) {
+    TakeLoad(handle);
+    state.status = state.num_preemptions > 0 ? RequestStatus::kPreempted : RequestStatus::kWaiting;
+    return true;
+  }
   if (state.status != RequestStatus::kWaitingForStructuredOutputGrammar || !state.grammar_ready)
     return false;
   state.status = RequestStatus::kWaiting;
+  return true;
+}
+
+void Scheduler::PassOver(RequestQueue& queue) {
+  const RequestHandle entry = queue.Front();
+  queue.PopFront();
+  skipped_this_pass_.Prepend(entry);
+}
+
+bool Scheduler::LookUp(RequestHandle handle, ExternalTokens& external) {
+  LookUpPrefix(handle);
+  if (connector_ != nullptr && !MatchExternal(handle, external)) return false;
+  const RequestState& state = requests_.state(handle);
+  // Recorded at every attempt, so that what is delivered is the admission that led to the first
+  // output (PF-2, PF-3).
+  if (state.has_prefill_stats &&
+      (state.num_preemptions == 0 || config_.behavior.prefill_stats_overwritten_after_preemption)) {
+    if (hit_.num_tokens + external.num_tokens > state.num_prompt_tokens) {
+      fault_ = absl::InternalError("AssertionError: ");
+      return false;
+    }
+    requests_.request(handle).prefill_stats =
+        PrefillStats::Of(state.num_prompt_tokens, hit_.num_tokens, external.num_tokens);
+  }
   return true;
 }
 
@@ -274,53 +312,56 @@ std::int32_t Scheduler::AlignTokens(const RequestState& state, std::int32_t comp
 }
 
 bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
-  const RequestHandle handle = queue.Front();
+  const RequestHandle handle = requests_.Resolve(queue.Front());
   RequestState& state = requests_.state(handle);
   if ((IsBlocked(state.status) && !Promote(handle)) || !LoraFits(state)) {
-    queue.PopFront();
-    skipped_this_pass_.Prepend(handle);
+    PassOver(queue);
     return true;
   }
   ExtendHashes(handle);
   Request& request = requests_.request(handle);
   hit_.Clear();
-  const bool fresh =
-      state.num_computed_tokens == 0;  // else the next chunk of a session, which holds its blocks
-  if (fresh) {
-    LookUpPrefix(handle);
-    // Recorded at every attempt, so that what is delivered is the admission that led to the first
-    // output (PF-2, PF-3).
-    if (state.has_prefill_stats && (state.num_preemptions == 0 ||
-                                    config_.behavior.prefill_stats_overwritten_after_preemption)) {
-      request.prefill_stats = PrefillStats::Of(state.num_prompt_tokens, hit_.num_tokens, 0);
-    }
+  // Else its prefix was loaded, or it is the next chunk of a session: it holds its blocks.
+  const bool fresh = state.num_computed_tokens == 0;
+  ExternalTokens external;
+  if (fresh && !LookUp(handle, external)) {
+    if (!fault_.ok()) return false;
+    PassOver(queue);
+    return true;
   }
 
-  const std::int32_t computed = state.num_computed_tokens + hit_.num_tokens;
-  std::int32_t num_tokens = state.num_tokens - computed;
-  if (config_.long_prefill_token_threshold > 0)
-    num_tokens = std::min(num_tokens, config_.long_prefill_token_threshold);
-  if (!config_.enable_chunked_prefill && num_tokens > token_budget_) return false;
-  num_tokens = std::min(num_tokens, token_budget_);
-  if (num_tokens <= 0) {
-    // A session that stopped in the middle of accepted drafts has more computed than known tokens
-    // (BUG-14).
-    fault_ = absl::InternalError("AssertionError: ");
-    return false;
-  }
+  const std::int32_t computed = state.num_computed_tokens + hit_.num_tokens + external.num_tokens;
+  std::int32_t num_tokens = 0;
   chosen_inputs_.clear();
-  if (state.has_encoder_inputs) {
-    num_tokens = ChooseEncoderInputs(handle, computed, num_tokens, config_.use_eagle ? 1 : 0);
-    if (num_tokens == 0) return false;
+  if (!external.load_async) {
+    num_tokens = state.num_tokens - computed;
+    if (config_.long_prefill_token_threshold > 0)
+      num_tokens = std::min(num_tokens, config_.long_prefill_token_threshold);
+    if (!config_.enable_chunked_prefill && num_tokens > token_budget_) return false;
+    num_tokens = std::min(num_tokens, token_budget_);
+    if (num_tokens <= 0) {
+      // A session that stopped in the middle of accepted drafts has more computed than known tokens
+      // (BUG-14); a connector that loads in the step holds the whole sequence (PF-12).
+      fault_ = absl::InternalError("AssertionError: ");
+      return false;
+    }
+    if (state.has_encoder_inputs) {
+      num_tokens = ChooseEncoderInputs(handle, computed, num_tokens, config_.use_eagle ? 1 : 0);
+      if (num_tokens == 0) return false;
+    }
   }
   if (aligns_mamba_) {
+    if (external.num_tokens > 0) {  // SCH-30
+      fault_ = absl::InternalError("AssertionError: External KV connector is not verified yet");
+      return false;
+    }
     num_tokens = AlignTokens(state, computed, num_tokens);
     if (num_tokens == 0) return false;
   }
   const std::int32_t encoder = config_.encoder_decoder ? ChosenEmbeddings(request) : 0;
   if (config_.scheduler_reserve_full_isl &&
-      !kv_.FitsWholeSequence(handle, state.num_tokens, state.num_computed_tokens, hit_, 0,
-                             encoder)) {
+      !kv_.FitsWholeSequence(handle, state.num_tokens, state.num_computed_tokens, hit_,
+                             external.num_tokens, encoder)) {
     ReleaseEncoderInputs(handle);
     return false;
   }
@@ -330,6 +371,8 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
       .scheduled = num_tokens,
       .lookahead = !fresh && config_.use_eagle ? config_.num_speculative_tokens : 0,
       .hit = &hit_,
+      .external = external.num_tokens,
+      .delay_registration = external.load_async,
       .encoder = encoder};
   const std::span<std::uint32_t> row = NewBlocksRow();
   switch (kv_.Allocate(handle, wanted, request.hashes.hashes, row)) {
@@ -345,7 +388,30 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   }
   std::fill(row.begin(), row.end(), 0);  // the worker gets the whole table
 
+  if (connector_ != nullptr) {
+    if (absl::Status status = connector_->UpdateStateAfterAlloc(handle, external.num_tokens);
+        !status.ok()) {
+      fault_ = status;
+      return false;
+    }
+    const std::int32_t queries = state.num_tokens - hit_.num_tokens;
+    if (fresh && queries > 0)
+      connector_stats_.Record(queries, external.num_tokens, state.num_preemptions > 0);
+  }
   queue.PopFront();
+  if (external.load_async) {
+    first_new_block_.resize(first_new_block_.size() - kv_.num_groups());
+    skipped_this_pass_.Prepend(handle);
+    state.status = RequestStatus::kWaitingForRemoteKvs;
+    state.load_finished = state.load_failed = false;
+    state.num_computed_tokens = computed;  // from the moment the load ends (SCH-36)
+    return true;
+  }
+  if (state.status != RequestStatus::kWaiting && state.status != RequestStatus::kPreempted) {
+    fault_ = absl::InternalError(
+        absl::StrCat("RuntimeError: Invalid request status: ", UpperStatusName(state.status)));
+    return false;
+  }
   running_.push_back(handle);
   RecordEvent(handle, RequestEvent::Kind::kScheduled, now);
   if (fresh && !config_.behavior.queries_counted_per_attempt && config_.kv.enable_prefix_caching &&
@@ -388,7 +454,7 @@ absl::Status Scheduler::PoolExhausted() const {
 // ---- After the decisions ------------------------------------------------------------------------
 
 void Scheduler::AdvanceScheduled() {
-  for (ScheduledRequest& entry : scheduled_) {
+  for (ScheduledRequest& entry : outstanding_.back()) {
     RequestState& state = requests_.state(entry.request);
     state.num_computed_tokens += entry.num_tokens;
     ++state.steps_in_flight;

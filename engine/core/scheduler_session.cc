@@ -28,7 +28,7 @@ RequestHandle Scheduler::ContinueSession(RequestHandle handle, const RequestSpec
   } else if (chunk.ends_session) {
     --num_waiting_for_streaming_;
     RemoveFromQueue(handle);
-    FinishRequest(handle, RequestStatus::kFinishedAborted);
+    FinishRequest(handle, RequestStatus::kFinishedAborted, now);
   } else {
     --num_waiting_for_streaming_;
     ApplyChunk(handle, std::move(chunk), now);  // it stays where it is queued (STR-5)
@@ -64,7 +64,11 @@ void Scheduler::ApplyChunk(RequestHandle handle, SessionChunk chunk, Seconds now
     request.encoder_inputs.push_back(std::move(input));
   }
   request.prompt.insert(request.prompt.end(), chunk.prompt.begin(), chunk.prompt.end());
+  const std::int32_t uncomputed = state.num_prompt_tokens - state.num_computed_tokens;
   state.num_prompt_tokens = state.num_tokens = static_cast<std::int32_t>(request.prompt.size());
+  // Upstream cuts all tokens to the computed ones, of the prompt too (BUG-6): the session is in no
+  // queue any more, but its state tells so.
+  if (config_.behavior.preempted_session_is_lost) state.num_tokens -= std::max(uncomputed, 0);
   if (state.next_hash_tokens > 0) ExtendHashes(handle);
 
   request.arrival_time = chunk.arrival_time;
@@ -87,17 +91,25 @@ bool Scheduler::GoOnWithSession(RequestHandle handle, Seconds now) {
   if (chunks.empty()) {
     state.status = RequestStatus::kWaitingForStreamingRequest;
     ++num_waiting_for_streaming_;
-    skipped_.Add(handle);
+    skipped_.Add(skipped_.Contains(handle) ? AddEcho(handle) : handle);
     return true;
   }
   SessionChunk chunk = std::move(chunks.front());
   chunks.pop_front();
   if (chunk.ends_session) return false;
-  const bool lost =
-      state.status == RequestStatus::kPreempted && config_.behavior.preempted_session_is_lost;
+  const bool was_running = state.status == RequestStatus::kRunning;
   ApplyChunk(handle, std::move(chunk), now);
-  if (!lost) waiting_.Add(handle);
+  const bool is_queued = skipped_.Contains(handle);
+  if (!is_queued && (was_running || !config_.behavior.preempted_session_is_lost))
+    waiting_.Add(handle);
   return true;
+}
+
+RequestHandle Scheduler::AddEcho(RequestHandle request) {
+  const RequestHandle echo = requests_.InsertEcho(request);
+  kv_.Reserve(requests_.num_handles());
+  echoes_.push_back(echo);
+  return echo;
 }
 
 }  // namespace tally

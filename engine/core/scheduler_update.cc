@@ -16,6 +16,12 @@ absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds
         "update: no step is outstanding, wanted a schedule before it");
   if (absl::Status status = CheckOutcome(outstanding_.front(), outcome); !status.ok())
     return status;
+  if (!outcome.invalid_blocks.empty() && kv_.num_groups() > 1) {
+    if (config_.behavior.load_failures_need_one_group) {
+      return absl::InternalError("ValueError: too many values to unpack (expected 1)");
+    }
+    return absl::InvalidArgumentError("invalid_blocks: given, wanted none with several KV groups");
+  }
 
   updated_step_.clear();
   updated_step_.swap(outstanding_.front());
@@ -27,6 +33,11 @@ absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds
   output_events_.clear();
   event_ranges_.clear();
   spec_stats_ = SpecDecodingStats{};
+  output_params_.clear();
+  failed_.clear();
+  if (!outcome.invalid_blocks.empty()) {
+    HandleInvalidBlocks(outcome.invalid_blocks);
+  }
 
   for (std::size_t i = 0; i < updated_step_.size(); ++i) {
     const std::uint32_t begin = outcome.sampled_offsets[i];
@@ -39,12 +50,18 @@ absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds
                   is_in(outcome.pooled), is_in(outcome.refused_by_grammar), now);
   }
   RemoveStopped();
+  if (!failed_.empty() && config_.load_failure_policy == LoadFailurePolicy::kFail)
+    FailRequests(now);
+  if (connector_ != nullptr && fault_.ok()) TakeTransferReports(outcome);
   if (!fault_.ok()) return std::exchange(fault_, absl::OkStatus());
   for (const EventRange& range : event_ranges_) {
     outputs_[range.output].events = std::span(output_events_).subspan(range.begin, range.count);
   }
   kv_events_.clear();
-  if (event_log_ != nullptr) event_log_->Take(kv_events_);
+  if (event_log_ != nullptr) {
+    event_log_->Take(kv_events_);
+    if (connector_ != nullptr) connector_->TakeEvents(kv_events_);
+  }
   return StepResult{outputs_, kv_events_, TakeStats()};
 }
 
@@ -102,11 +119,17 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
   RequestState& state = requests_.state(request);
   --state.steps_in_flight;
   if (entry.num_tokens <= 0) fault_ = absl::InternalError("AssertionError: ");  // BUG-3
+  if (!failed_.empty() && std::find(failed_.begin(), failed_.end(), request) != failed_.end())
+    return;  // computed from KV that is not there
   if (IsFinished(state.status))
     return;  // ended while the step was under way: its output is nobody's
   if (entry.num_draft_tokens > 0 && !sampled.empty()) AccountDrafts(entry, sampled.size());
   if (state.has_encoder_inputs) ReleasePassedInputs(request);
   if (sampled.empty() && !pooled) return;
+  if (state.status == RequestStatus::kWaitingForStreamingRequest &&
+      !config_.behavior.stopped_requests_stay_skipped) {
+    return;  // the chunk that this step computed for has stopped
+  }
   if (config_.async_scheduling && state.discard_latest_async_tokens) {
     state.discard_latest_async_tokens = false;
     return;
@@ -137,7 +160,7 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
   }
   if (was_running) {
     stopped_running_ = true;
-  } else {
+  } else if (!config_.behavior.stopped_requests_stay_skipped || !skipped_.Contains(request)) {
     RemoveFromQueue(request);
   }
   if (state.resumable && GoOnWithSession(request, now)) {
@@ -145,7 +168,10 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
     return;
   }
   EmitOutput(request, sampled.first(taken), FinishReasonOf(stop), pooled);
-  FinishRequest(request, stop);
+  if (std::shared_ptr<const nlohmann::json> params = FinishRequest(request, stop, now)) {
+    output_params_.push_back(std::move(params));
+    outputs_.back().kv_transfer_params = output_params_.back().get();
+  }
 }
 
 void Scheduler::AccountDrafts(const ScheduledRequest& entry, std::size_t num_sampled) {
@@ -244,6 +270,10 @@ SchedulerStats Scheduler::TakeStats() {
           .num_skipped = static_cast<std::int32_t>(skipped_.size()),
           .kv_cache_usage = kv_.usage(),
           .prefix_cache = std::exchange(prefix_cache_stats_, PrefixCacheStats{}),
+          .connector_prefix_cache =
+              connector_ == nullptr
+                  ? std::nullopt
+                  : std::optional(std::exchange(connector_stats_, PrefixCacheStats{})),
           .spec_decoding = spec_stats_};
 }
 

@@ -3,7 +3,9 @@
 #define TALLY_ENGINE_CORE_STEP_OUTCOME_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/types.h"
@@ -24,6 +26,11 @@ struct StepOutcome {
   // grammar refuses the sampled tokens (UPD-7); without a grammar that means nothing.
   std::span<const std::uint32_t> pooled;
   std::span<const std::uint32_t> refused_by_grammar;
+  // From the workers of the KV connector: ids of requests whose transfer ended in all of them, and
+  // blocks that a load could not fill.
+  std::span<const std::string_view> finished_recving;
+  std::span<const std::string_view> finished_sending;
+  std::span<const BlockId> invalid_blocks;
 };
 
 // What the client of a request gets from one step.
@@ -35,6 +42,8 @@ struct RequestOutput {
   std::span<const TokenId> tokens;              // a part of StepOutcome::sampled_tokens
   const PrefillStats* prefill_stats = nullptr;  // with the first output of the request only
   std::span<const RequestEvent> events;         // since its last output
+  const nlohmann::json* kv_transfer_params =
+      nullptr;  // from the KV connector, with the last output
 };
 
 // Look-ups of the local prefix cache since the last statistics (metrics.md 3.1). Look-ups of
@@ -70,6 +79,8 @@ struct SchedulerStats {
   std::int32_t num_skipped = 0;  // passed over: blocked or deferred
   double kv_cache_usage = 0;     // share of usable blocks in use
   PrefixCacheStats prefix_cache;
+  // Look-ups in the KV connector of requests that were admitted; absent without one.
+  std::optional<PrefixCacheStats> connector_prefix_cache;
   SpecDecodingStats spec_decoding;
 };
 

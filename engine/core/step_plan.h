@@ -11,6 +11,8 @@
 
 namespace tally {
 
+class ConnectorMetadata;
+
 // One request of a step.
 struct ScheduledRequest {
   enum class Kind : std::uint8_t {
@@ -62,6 +64,8 @@ struct StepPlan {
   // Blocks to be filled with zeros before the step, allocated since the last plan: those of full
   // attention in a model that has Mamba layers, too (SCH-42).
   std::span<const BlockId> blocks_to_zero;
+  // What the KV connector tells the workers; null without one.
+  const ConnectorMetadata* connector = nullptr;
   // For each group the leading blocks that all requests with blocks share (SCH-41).
   std::span<const std::int32_t> common_prefix_blocks;
 

@@ -103,6 +103,12 @@ class KvCacheManager {
   // Registers the blocks that `tokens` tokens fill, when prefix caching is on (MGR-34).
   void Register(RequestHandle request, std::int32_t tokens, std::span<const BlockHash> hashes);
 
+  // Gives the blocks back that no token behind the first `computed` ones reads (MGR-40).
+  void RemoveSkipped(RequestHandle request, std::int32_t computed) {
+    for (const auto& group : groups_) group->RemoveSkipped(request, computed);
+    UpdateLimits(request);
+  }
+
   // Gives all blocks of a request back (MGR-35). A request without blocks is fine.
   void Free(RequestHandle request);
 

@@ -104,6 +104,7 @@ void WriteOutput(const Scheduler& scheduler, const RequestOutput& output, JsonWr
     }
     json.EndArray();
   }
+  if (output.kv_transfer_params != nullptr) json.Key("kv").Raw(output.kv_transfer_params->dump());
   json.EndObject();
 }
 
@@ -175,14 +176,8 @@ void WriteKvEvent(const KvEvent& event, JsonWriter& json) {
   json.EndObject();
 }
 
-void WriteStats(const SchedulerStats& stats, JsonWriter& json) {
+void WritePrefixCacheStats(const PrefixCacheStats& cache, JsonWriter& json) {
   json.BeginObject();
-  json.Key("running").Int(stats.num_running);
-  json.Key("waiting").Int(stats.num_waiting);
-  json.Key("skipped").Int(stats.num_skipped);
-  json.Key("kv_usage").Double(stats.kv_cache_usage);
-  const PrefixCacheStats& cache = stats.prefix_cache;
-  json.Key("prefix_cache").BeginObject();
   json.Key("reset").Int(cache.reset ? 1 : 0);
   json.Key("requests").Int(cache.requests);
   json.Key("queries").Int(cache.queries);
@@ -191,6 +186,20 @@ void WriteStats(const SchedulerStats& stats, JsonWriter& json) {
   json.Key("preempted_queries").Int(cache.preempted_queries);
   json.Key("preempted_hits").Int(cache.preempted_hits);
   json.EndObject();
+}
+
+void WriteStats(const SchedulerStats& stats, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("running").Int(stats.num_running);
+  json.Key("waiting").Int(stats.num_waiting);
+  json.Key("skipped").Int(stats.num_skipped);
+  json.Key("kv_usage").Double(stats.kv_cache_usage);
+  json.Key("prefix_cache");
+  WritePrefixCacheStats(stats.prefix_cache, json);
+  if (stats.connector_prefix_cache) {
+    json.Key("connector_prefix_cache");
+    WritePrefixCacheStats(*stats.connector_prefix_cache, json);
+  }
   if (const SpecDecodingStats& spec = stats.spec_decoding; spec.num_drafts > 0) {
     json.Key("spec_decoding").BeginObject();
     json.Key("drafts").Int(spec.num_drafts);
@@ -302,6 +311,7 @@ void WritePlan(const Scheduler& scheduler, const StepPlan& plan, std::string& ou
   json.Key("skipped");
   WriteIds(scheduler, scheduler.Skipped(), json);
   json.Key("free_blocks").Int(scheduler.kv().num_free_blocks());
+  if (plan.connector != nullptr) json.Key("connector").Raw(plan.connector->ToJson().dump());
   json.EndObject();
 }
 

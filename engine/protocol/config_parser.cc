@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 29;
 // A block costs 64 bytes of bookkeeping: 1 GiB at most.
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 24;
+constexpr std::size_t kMostConnectors = 8;  // in a multi connector
 
 absl::StatusOr<KvGroupSpec> ParseGroup(std::string_view name, simdjson::dom::element value) {
   simdjson::dom::object object;
@@ -50,11 +51,66 @@ absl::StatusOr<KvGroupSpec> ParseGroup(std::string_view name, simdjson::dom::ele
   return group;
 }
 
+// The policy for failed loads is read from the outermost connector into `config`.
+absl::StatusOr<ConnectorConfig> ParseConnector(std::string_view name, simdjson::dom::object object,
+                                               bool outermost, EngineConfig& config) {
+  JsonFields fields(name, object);
+  ConnectorConfig connector;
+  if (outermost) {
+    const std::string_view policy = fields.String("load_failure_policy", "recompute");
+    if (policy != "recompute" && policy != "fail")
+      fields.Fail("load_failure_policy", Shortened(policy), "recompute or fail");
+    config.load_failure_policy =
+        policy == "fail" ? LoadFailurePolicy::kFail : LoadFailurePolicy::kRecompute;
+  }
+  const std::string_view type = fields.String("type");
+  if (type == "scripted") {
+    connector.type = ConnectorConfig::Type::kScripted;
+  } else if (type == "nixl") {
+    connector.type = ConnectorConfig::Type::kNixl;
+  } else if (type == "offloading") {
+    connector.type = ConnectorConfig::Type::kOffloading;
+    connector.offloading.num_cpu_blocks =
+        static_cast<std::uint32_t>(fields.Int("num_cpu_blocks", 1, kMostBlocks));
+    connector.offloading.block_size =
+        static_cast<std::int32_t>(fields.Int("block_size", 1, kMostTokens));
+    const std::string_view eviction = fields.String("eviction", "lru");
+    if (eviction != "lru" && eviction != "arc")
+      fields.Fail("eviction", Shortened(eviction), "lru or arc");
+    connector.offloading.eviction = eviction == "arc" ? EvictionPolicy::kArc : EvictionPolicy::kLru;
+  } else if (type == "multi" && outermost) {
+    connector.type = ConnectorConfig::Type::kMulti;
+    const auto children = fields.Array("connectors");
+    if (!children && fields.ok()) fields.Fail("connectors", "missing", "a list of connectors");
+    for (std::size_t place = 0; fields.ok() && place < children->size(); ++place) {
+      const std::string child_name = absl::StrCat(std::string(name), ".connectors[", place, "]");
+      simdjson::dom::object child;
+      if (children->at(place).get(child) != simdjson::SUCCESS) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            child_name, ": ", QuoteJson(children->at(place).value()), ", wanted an object"));
+      }
+      if (place == kMostConnectors) {
+        fields.Fail("connectors", "more", absl::StrCat("at most ", kMostConnectors));
+        break;
+      }
+      auto made = ParseConnector(child_name, child, false, config);
+      if (!made.ok()) return made.status();
+      connector.children.push_back(*std::move(made));
+    }
+  } else {
+    fields.Fail("type", Shortened(type),
+                outermost ? "scripted, nixl, offloading or multi" : "scripted, nixl or offloading");
+  }
+  if (absl::Status status = fields.Finish(); !status.ok()) return status;
+  return connector;
+}
+
 }  // namespace
 
-absl::StatusOr<EngineConfig> ParseConfig(simdjson::dom::object object,
-                                         const EngineConfig& defaults) {
-  EngineConfig config = defaults;
+absl::StatusOr<TraceConfig> ParseConfig(simdjson::dom::object object,
+                                        const EngineConfig& defaults) {
+  TraceConfig parsed{.engine = defaults, .connector = std::nullopt};
+  EngineConfig& config = parsed.engine;
   JsonFields fields("config", object);
   const auto tokens = [&](std::string_view key, std::int64_t least) {
     return static_cast<std::int32_t>(fields.Int(key, least, kMostTokens));
@@ -90,7 +146,11 @@ absl::StatusOr<EngineConfig> ParseConfig(simdjson::dom::object object,
   config.encoder_decoder = fields.Bool("encoder_decoder", false);
   // Only tells how many steps may be outstanding, which the commands show.
   fields.Int("pipeline_parallel_size", 1, 1024, 1);
-  fields.Unsupported("connector", "no connectors");
+  if (const auto connector = fields.Object("connector"); connector && fields.ok()) {
+    auto made = ParseConnector("config.connector", *connector, true, config);
+    if (!made.ok()) return made.status();
+    parsed.connector = *std::move(made);
+  }
 
   config.kv.groups.clear();
   if (const auto groups = fields.Array("groups"); groups && fields.ok()) {
@@ -107,7 +167,7 @@ absl::StatusOr<EngineConfig> ParseConfig(simdjson::dom::object object,
     }
   }
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
-  return config;
+  return parsed;
 }
 
 }  // namespace tally

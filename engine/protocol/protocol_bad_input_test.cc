@@ -167,7 +167,8 @@ INSTANTIATE_TEST_SUITE_P(
             "add.encoder_inputs[0].offset: -1"},
         BadInput{"ResumableNumber", Add(R"("prompt":[1],"max_tokens":3,"resumable":1)"),
                  "add.resumable: 1"},
-        BadInput{"Kv", Add(R"("prompt":[1],"max_tokens":3,"kv":{})"), "add.kv"},
+        BadInput{"KvNumber", Add(R"("prompt":[1],"max_tokens":3,"kv":5)"),
+                 "add.kv: 5, wanted an object"},
         BadInput{"UnknownKey", Add(R"("prompt":[1],"max_tokens":3,"max_token":3)"),
                  "add.max_token: 3, an unknown key"},
         // Corrected behaviour refuses what could never run.
@@ -254,9 +255,36 @@ INSTANTIATE_TEST_SUITE_P(
                  "config.max_num_batched_tokens: 99999999999"},
         BadInput{"BelowSequences", Configure(R"("max_num_batched_tokens":3)"),
                  "config.max_num_batched_tokens: 3"},
-        BadInput{"Connector",
-                 Configure(R"("max_num_batched_tokens":16,"connector":{"type":"nixl"})"),
-                 "config.connector"},
+        BadInput{"ConnectorType",
+                 Configure(R"("max_num_batched_tokens":16,"connector":{"type":"lmcache"})"),
+                 "config.connector.type: lmcache, wanted scripted, nixl, offloading or multi"},
+        BadInput{"ConnectorWithoutType", Configure(R"("max_num_batched_tokens":16,"connector":{})"),
+                 "config.connector.type: missing"},
+        BadInput{
+            "ConnectorPolicy",
+            Configure(
+                R"("max_num_batched_tokens":16,"connector":{"type":"nixl","load_failure_policy":"hope"})"),
+            "config.connector.load_failure_policy: hope"},
+        BadInput{
+            "ConnectorBlockSize",
+            Configure(
+                R"("max_num_batched_tokens":16,"connector":{"type":"offloading","num_cpu_blocks":4,"block_size":6})"),
+            "connector.block_size: 6, wanted a multiple of the GPU block size 4"},
+        BadInput{
+            "ConnectorChildType",
+            Configure(
+                R"("max_num_batched_tokens":16,"connector":{"type":"multi","connectors":[{"type":"multi"}]})"),
+            "config.connector.connectors[0].type: multi"},
+        BadInput{
+            "ConnectorChildNumber",
+            Configure(
+                R"("max_num_batched_tokens":16,"connector":{"type":"multi","connectors":[3]})"),
+            "config.connector.connectors[0]: 3"},
+        BadInput{
+            "ConnectorWithGroups",
+            Configure(
+                R"("max_num_batched_tokens":16,"groups":[{"block_size":4},{"type":"sliding_window","window":4,"block_size":4}],"connector":{"type":"offloading","num_cpu_blocks":4,"block_size":4})"),
+            "groups: 2, wanted one with an offloading connector"},
         BadInput{"KvEvents", Configure(R"("max_num_batched_tokens":16,"kv_events":1)"),
                  "config.kv_events: 1"},
         BadInput{"Loras", Configure(R"("max_num_batched_tokens":16,"max_loras":-2)"),
@@ -303,6 +331,50 @@ INSTANTIATE_TEST_SUITE_P(
             R"("max_num_batched_tokens":16,"max_model_len":64}})",
             "config.num_blocks: 4294967296"}),
     [](const auto& test) { return test.param.name; });
+
+// With a connector, reports of its workers and parameters of clients are looked at.
+TEST(BadInputConnectorTest, WrongReportsAndParametersAreRefusedByName) {
+  constexpr std::string_view kStart[] = {
+      R"({"op":"configure","config":{"block_size":4,"num_blocks":20,"max_num_seqs":4,"max_model_len":64,)"
+      R"("max_num_batched_tokens":16,"connector":{"type":"multi","connectors":[{"type":"nixl"},{"type":"scripted"}]}}})",
+      R"({"op":"add","t":1,"id":"a","prompt":[1,2,3,4,5],"max_tokens":4})",
+      R"({"op":"schedule","t":2})",
+  };
+  const std::pair<std::string_view, std::string_view> cases[] = {
+      {R"({"op":"update","sampled":{"a":[1]},"invalid_blocks":[20]})",
+       "update.invalid_blocks[0]: 20, wanted a block below num_blocks 20"},
+      {R"({"op":"update","sampled":{"a":[1]},"invalid_blocks":[-1]})",
+       "update.invalid_blocks[0]: -1"},
+      {R"({"op":"update","sampled":{"a":[1]},"finished_recving":"a"})",
+       R"(update.finished_recving: \"a\", wanted an array)"},
+      {R"({"op":"update","sampled":{"a":[1]},"finished_sending":[7]})",
+       "update.finished_sending[0]: 7"},
+      {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"do_remote_prefill":true}})",
+       "add.kv.remote_block_ids: missing"},
+      {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"do_remote_prefill":true,"remote_block_ids":[["x"]]}})",
+       "add.kv.remote_block_ids"},
+      {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"do_remote_prefill":true,"remote_block_ids":[[3]]}})",
+       "add.kv.remote_engine_id: missing"},
+      {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"scripted1":{"held":-1}}})",
+       "add.kv.scripted1.held: -1, wanted an integer from 0"},
+      {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"scripted1":{"async":1}}})",
+       "add.kv.scripted1.async: 1"},
+  };
+  constexpr std::string_view kRest[] = {R"({"op":"state"})",
+                                         R"({"op":"update","t":3,"sampled":{"a":[9]}})",
+                                         R"({"op":"schedule","t":4})"};
+  ProtocolEngine untouched;
+  AnswerAll(untouched, kStart);
+  const std::vector<std::string> expected = AnswerAll(untouched, kRest);
+  for (const auto& [command, message] : cases) {
+    ProtocolEngine engine;
+    AnswerAll(engine, kStart);
+    const std::string answer(engine.Answer(command));
+    EXPECT_NE(answer.find(message), std::string::npos) << answer;
+    EXPECT_EQ(answer.rfind(R"({"error":"InvalidCommand")", 0), 0U) << answer;
+    EXPECT_EQ(AnswerAll(engine, kRest), expected) << command;
+  }
+}
 
 TEST(BadInputOrderTest, AnUpdateWithoutAScheduleIsRefused) {
   ProtocolEngine engine;

@@ -134,17 +134,18 @@ absl::Status ProtocolEngine::Configure(simdjson::dom::object command) {
   const auto object = fields.Object("config");
   if (!object && fields.ok()) return Invalid("configure.config: missing");
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
-  absl::StatusOr<EngineConfig> config = ParseConfig(*object, defaults_);
+  absl::StatusOr<TraceConfig> config = ParseConfig(*object, defaults_);
   if (!config.ok()) return config.status();
-  absl::StatusOr<std::unique_ptr<Scheduler>> scheduler = Scheduler::Create(*config);
+  absl::StatusOr<std::unique_ptr<Scheduler>> scheduler = Scheduler::Create(
+      config->engine, config->connector ? CreateConnector(*config->connector) : nullptr);
   if (!scheduler.ok()) return InCommand("config", scheduler.status());
 
   scheduler_ = *std::move(scheduler);
   front_end_ = FrontEndStats();
   metrics_ = std::make_unique<EngineMetrics>(
-      EngineMetrics::Config{.max_model_len = config->max_model_len,
-                            .num_speculative_tokens = config->num_speculative_tokens,
-                            .max_loras = config->max_loras});
+      EngineMetrics::Config{.max_model_len = config->engine.max_model_len,
+                            .num_speculative_tokens = config->engine.num_speculative_tokens,
+                            .max_loras = config->engine.max_loras});
   now_ = now;
   JsonWriter(answer_).BeginObject().Key("engine").String(kEngineName).EndObject();
   return absl::OkStatus();
@@ -180,7 +181,11 @@ absl::Status ProtocolEngine::Add(JsonFields& fields, Seconds now) {
   spec.encoder_inputs = encoder_inputs_;
   spec.waits_for_grammar = fields.Bool("grammar", false);
   spec.resumable = fields.Bool("resumable", false);
-  fields.Unsupported("kv", "no connectors");
+  if (const auto kv = fields.Object("kv"); kv && fields.ok()) {
+    // Without a connector nobody reads it.
+    spec.kv_transfer_params =
+        std::make_shared<const nlohmann::json>(nlohmann::json::parse(simdjson::minify(*kv)));
+  }
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
 
   const bool known = scheduler_->Find(spec.id).has_value();
@@ -354,6 +359,32 @@ absl::Status ProtocolEngine::ArrangeRows(std::span<const ScheduledRequest> step)
   return absl::OkStatus();
 }
 
+absl::Status ProtocolEngine::ReadTransferReports(JsonFields& fields) {
+  finished_recving_.clear();
+  finished_sending_.clear();
+  invalid_blocks_.clear();
+  if (scheduler_->connector() == nullptr) {
+    for (const std::string_view key : {"finished_recving", "finished_sending", "invalid_blocks"})
+      fields.Unsupported(key, "no connector is configured");
+    return absl::OkStatus();
+  }
+  absl::Status status = ReadIds("update", "finished_recving", fields, finished_recving_);
+  status.Update(ReadIds("update", "finished_sending", fields, finished_sending_));
+  if (!status.ok()) return status;
+  const std::size_t begin = token_pool_.size();
+  fields.Tokens("invalid_blocks", false, token_pool_);
+  for (std::size_t i = begin; fields.ok() && i < token_pool_.size(); ++i) {
+    const auto block = static_cast<std::uint32_t>(token_pool_[i]);
+    if (block >= scheduler_->config().kv.num_blocks) {
+      return Invalid(absl::StrCat("update.invalid_blocks[", i - begin, "]: ", block,
+                                  ", wanted a block below num_blocks ",
+                                  scheduler_->config().kv.num_blocks));
+    }
+    invalid_blocks_.push_back(BlockId{block});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
   if (scheduler_->num_outstanding_steps() == 0)
     return Invalid("op: update, wanted a schedule before it");
@@ -366,9 +397,7 @@ absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
   if (absl::Status status = ReadPlaces("grammar_rejects", false, fields, refused_by_grammar_);
       !status.ok())
     return status;
-  fields.Unsupported("finished_recving", "no connectors");
-  fields.Unsupported("finished_sending", "no connectors");
-  fields.Unsupported("invalid_blocks", "no connectors");
+  if (absl::Status status = ReadTransferReports(fields); !status.ok()) return status;
   if (absl::Status status = fields.Finish(); !status.ok()) return status;
   if (absl::Status status = ArrangeRows(scheduler_->oldest_outstanding()); !status.ok())
     return status;
@@ -377,7 +406,10 @@ absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
       scheduler_->Update({.sampled_offsets = sampled_offsets_,
                           .sampled_tokens = sampled_tokens_,
                           .pooled = pooled_,
-                          .refused_by_grammar = refused_by_grammar_},
+                          .refused_by_grammar = refused_by_grammar_,
+                          .finished_recving = finished_recving_,
+                          .finished_sending = finished_sending_,
+                          .invalid_blocks = invalid_blocks_},
                          now);
   if (!result.ok()) return InCommand("update", result.status());
   now_ = now;
@@ -407,7 +439,7 @@ absl::Status ProtocolEngine::Abort(JsonFields& fields, Seconds now) {
   for (const std::string_view id : ids) {
     if (const auto request = scheduler_->Find(id)) front_end_.Forget(*request);
   }
-  WriteAborted(*scheduler_, scheduler_->Abort(ids), answer_);
+  WriteAborted(*scheduler_, scheduler_->Abort(ids, now), answer_);
   return absl::OkStatus();
 }
 

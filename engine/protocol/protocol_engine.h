@@ -81,6 +81,8 @@ class ProtocolEngine {
   // error, or passed over when that is not `wanted`.
   absl::Status ReadPlaces(std::string_view name, bool wanted, JsonFields& fields,
                           std::vector<std::uint32_t>& places);
+  // Reads what the connector's workers report.
+  absl::Status ReadTransferReports(JsonFields& fields);
   absl::Status ArrangeRows(std::span<const ScheduledRequest> step);
 
   EngineConfig defaults_;
@@ -102,6 +104,9 @@ class ProtocolEngine {
   std::vector<MultimodalItem> encoder_inputs_;
   std::vector<std::uint32_t> pooled_;
   std::vector<std::uint32_t> refused_by_grammar_;
+  std::vector<std::string_view> finished_recving_;
+  std::vector<std::string_view> finished_sending_;
+  std::vector<BlockId> invalid_blocks_;
   std::vector<TokenId> sampled_tokens_;
   std::vector<std::uint32_t> sampled_offsets_;
 };
