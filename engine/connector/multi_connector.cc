@@ -13,7 +13,7 @@ nlohmann::json MultiMetadata::ToJson() const {
 }
 
 absl::Status MultiConnector::Bind(const Engine& engine) {
-  requests_ = &engine.requests;
+  engine_.emplace(engine);
   for (const auto& child : children_) {
     if (absl::Status status = child->Bind(engine); !status.ok()) return status;
   }
@@ -90,12 +90,18 @@ absl::StatusOr<FinishVerdict> MultiConnector::RequestFinished(RequestHandle requ
     if (!verdict.ok()) return verdict.status();
     if (verdict->delay_free) ++saves;
     if (verdict->kv_transfer_params == nullptr) continue;
+    if (all.kv_transfer_params != nullptr && !engine_->config.behavior.one_connector_may_answer) {
+      nlohmann::json merged = *verdict->kv_transfer_params;
+      merged.update(*all.kv_transfer_params);
+      all.kv_transfer_params = std::make_shared<const nlohmann::json>(std::move(merged));
+      continue;
+    }
     if (all.kv_transfer_params != nullptr) {
       return absl::InternalError("RuntimeError: Only one connector can produce KV transfer params");
     }
     all.kv_transfer_params = std::move(verdict->kv_transfer_params);
   }
-  if (saves > 1) extra_async_saves_[requests_->request(request).id] = saves - 1;
+  if (saves > 1) extra_async_saves_[engine_->requests.request(request).id] = saves - 1;
   all.delay_free = saves > 0;
   chosen_.erase(request);
   return all;

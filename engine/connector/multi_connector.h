@@ -44,7 +44,7 @@ class MultiConnector final : public KvConnector {
 
  private:
   const std::vector<std::unique_ptr<KvConnector>> children_;
-  const RequestTable* requests_ = nullptr;
+  std::optional<Engine> engine_;
   // Which child loads for a request, from its last match on (2.3: a later match of nobody leaves
   // it).
   absl::flat_hash_map<RequestHandle, std::size_t> chosen_;

@@ -55,11 +55,8 @@ absl::Status NixlConnector::Bind(const Engine& engine) {
 
 absl::Status NixlConnector::CheckParams(const nlohmann::json& params) const {
   if (engine_->config.behavior.transfer_params_unchecked) return absl::OkStatus();
-  if (!IsTruthy(params, "do_remote_prefill")) return absl::OkStatus();
-  if (!IsTruthy(params, "remote_block_ids")) {
-    return absl::InvalidArgumentError(
-        "kv.remote_block_ids: missing or empty, wanted a list a group with do_remote_prefill");
-  }
+  if (!IsTruthy(params, "do_remote_prefill") || !IsTruthy(params, "remote_block_ids"))
+    return absl::OkStatus();
   const nlohmann::json& groups = params["remote_block_ids"];
   const bool lists = groups.is_array() && groups.size() == engine_->kv.num_groups() &&
                      std::all_of(groups.begin(), groups.end(), [](const nlohmann::json& group) {
@@ -73,12 +70,6 @@ absl::Status NixlConnector::CheckParams(const nlohmann::json& params) const {
         absl::StrCat("kv.remote_block_ids: ", groups.dump().substr(0, 80), ", wanted ",
                      engine_->kv.num_groups(), " lists of block ids"));
   }
-  for (const std::string_view key : kPeerKeys) {
-    if (!params.contains(std::string(key))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("kv.", std::string(key), ": missing, wanted with do_remote_prefill"));
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -89,7 +80,11 @@ const nlohmann::json* NixlConnector::Params(RequestHandle request) const {
 
 bool NixlConnector::WantsRemotePrefill(RequestHandle request) const {
   const nlohmann::json* params = Params(request);
-  return params != nullptr && IsTruthy(*params, "do_remote_prefill") && !pulled_.contains(request);
+  if (params == nullptr || !IsTruthy(*params, "do_remote_prefill") || pulled_.contains(request))
+    return false;
+  // Without blocks to read, or a peer to read them from, nothing is promised: it is computed here.
+  return engine_->config.behavior.transfer_params_unchecked ||
+         (IsTruthy(*params, "remote_block_ids") && NamesPeer(*params));
 }
 
 absl::StatusOr<ExternalMatch> NixlConnector::GetNumNewMatchedTokens(RequestHandle request,

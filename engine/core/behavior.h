@@ -94,23 +94,38 @@ struct Behavior {
   // False: the hash goes with the token.
   bool session_keeps_stale_hashes = false;
 
+  // scheduler.md BUG-22: a chunk that is added after the end of its session, while that end is
+  // still to come, is lost without a word. False: AddRequest refuses it.
+  bool chunks_after_the_end_are_lost = false;
+
   // scheduler.md BUG-13: after a chunk that a stop token ended, every later output carries that
   // stop cause. False: the output that stops does.
   bool session_keeps_stop_cause = false;
-
-  // scheduler.md PF-9, metrics.md (connectors.md 9.22): PrefillStats keeps the external tokens of a
-  // load that failed, although they are computed here. False: a load that ends short corrects the
-  // record as long as it was not delivered.
-  bool failed_loads_stay_external = false;
 
   // connectors.md 1.3.8, 5.2, 9.10: a connector's answer is taken as it is; a negative count, or
   // more than the sequence has, goes into the record or ends in an assertion. False: an answer is
   // cut to what can be loaded.
   bool trusts_connector_matches = false;
 
-  // connectors.md 1.9.5, 9.9: a client's transfer parameters are not looked at before they are
-  // used: an incomplete request for a remote prefill stops the engine or waits for ever. False:
-  // AddRequest refuses it with a status that names the field.
+  // scheduler.md CHG-8: a load is started beside the steps as soon as its own blocks are free,
+  // although prefills that are under way need them; two requests can then take each other's blocks
+  // for ever. False: it is started when it fits beside all that these still need.
+  bool loads_ignore_running_prefills = false;
+
+  // A prompt of one token that was loaded beside the steps has no computed token left to build on,
+  // and is looked up again, for ever when the connector still holds it. False: the request goes on
+  // with the blocks that it has.
+  bool one_token_load_is_repeated = false;
+
+  // connectors.md 2.7, 9.16, 8.6: of several connectors only one may return transfer parameters; a
+  // second one stops the engine. False: what both say is given to the client, the first one's word
+  // where they differ.
+  bool one_connector_may_answer = false;
+
+  // connectors.md 1.9.5, 9.9 (vllm #18490): a client's transfer parameters are not looked at before
+  // they are used: an incomplete request for a remote prefill stops the engine or waits for ever.
+  // False: such a request is computed here, and AddRequest refuses values of the wrong kind with a
+  // status that names the field.
   bool transfer_params_unchecked = false;
 
   // connectors.md 1.7.1, scheduler.md BUG-20: every report of an ended transfer must find its
@@ -123,10 +138,29 @@ struct Behavior {
   // only; with several upstream raises ValueError. False: Update refuses them with a status.
   bool load_failures_need_one_group = false;
 
+  // connectors.md 9.13 (vllm #49250): of several running requests that share a block which a load
+  // could not fill only the first one computes it again; another one that is scheduled further on
+  // reads it before it is there. False: each goes back to it.
+  bool shared_invalid_blocks_recomputed_by_one = false;
+
   // connectors.md 5.6, 9.13: under the policy "recompute" blocks that a synchronous load could not
   // fill stay in the prefix cache until they are computed, and a request admitted meanwhile hits
   // them. False: their content is taken away at once.
   bool failed_blocks_stay_cached = false;
+
+  // scheduler.md BUG-4, BUG-14, BUG-15, BUG-18, CHG-28, CHG-29, CHG-33 (vllm #42043, #45138): the
+  // output of a step that was under way when its request was preempted, set back or continued with
+  // the next chunk is taken as if nothing had happened, or one output too many is dropped. Two
+  // tokens for one position, lost tokens and requests that never end come of it. False: the request
+  // knows how many of its steps are late. Late outputs of a preempted request are delivered, and it
+  // is admitted again after the last of them; those of a request that was set back (a forced reset,
+  // a failed load, the end of a session's chunk) are dropped.
+  bool late_outputs_count_as_present = false;
+
+  // scheduler.md CHG-20, CHG-21 (vllm #45388): a request whose load is over, or a session that got
+  // its next chunk, waits in line although it holds its blocks: behind a request that does not fit
+  // it waits for ever. False: whoever holds blocks is admitted first, also while nothing new is.
+  bool kv_holders_wait_in_line = false;
 
   static constexpr Behavior Corrected() { return {}; }
   static constexpr Behavior Vllm0_20() {
@@ -147,13 +181,19 @@ struct Behavior {
             .preempted_session_is_lost = true,
             .session_keeps_max_tokens = true,
             .session_keeps_stale_hashes = true,
+            .chunks_after_the_end_are_lost = true,
             .session_keeps_stop_cause = true,
-            .failed_loads_stay_external = true,
             .trusts_connector_matches = true,
+            .loads_ignore_running_prefills = true,
+            .one_token_load_is_repeated = true,
+            .one_connector_may_answer = true,
             .transfer_params_unchecked = true,
             .first_transfer_report_frees = true,
             .load_failures_need_one_group = true,
-            .failed_blocks_stay_cached = true};
+            .shared_invalid_blocks_recomputed_by_one = true,
+            .failed_blocks_stay_cached = true,
+            .late_outputs_count_as_present = true,
+            .kv_holders_wait_in_line = true};
   }
 };
 

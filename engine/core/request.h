@@ -118,6 +118,11 @@ struct alignas(64) RequestState {
   std::int32_t num_preemptions = 0;
   std::int32_t steps_in_flight = 0;  // steps that scheduled it and were not updated yet
   std::int32_t lora_id = 0;
+  // Of the steps in flight the first so many were under way when the request was preempted or set
+  // back: what they computed does not count. The outputs of the first dropped_steps of them are
+  // dropped, those of the others are delivered.
+  std::int16_t stale_steps = 0;
+  std::int16_t dropped_steps = 0;
   RequestStatus status = RequestStatus::kWaiting;
   bool is_prefill_chunk = false;
   bool discard_latest_async_tokens = false;
@@ -156,7 +161,14 @@ struct SessionChunk {
 };
 
 // Which queue a request waits in.
-enum class QueueName : std::uint8_t { kNone, kWaiting, kSkipped, kSkippedThisPass };
+enum class QueueName : std::uint8_t {
+  kNone,
+  kWaiting,
+  kSkipped,
+  kSkippedThisPass,
+  kParked,
+  kReady
+};
 
 // The rest of a request.
 struct Request {

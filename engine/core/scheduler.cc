@@ -76,6 +76,8 @@ Scheduler::Scheduler(const EngineConfig& config, std::unique_ptr<KvConnector> co
       waiting_(QueueName::kWaiting, config.policy, requests_),
       skipped_(QueueName::kSkipped, config.policy, requests_),
       skipped_this_pass_(QueueName::kSkippedThisPass, config.policy, requests_),
+      parked_(QueueName::kParked, SchedulingPolicy::kFcfs, requests_),
+      ready_(QueueName::kReady, config.policy, requests_),
       length_limit_(config.behavior.queues_impossible_requests ? config.max_model_len
                                                                : LongestSequence(kv_, config)),
       contents_(requests_),
@@ -118,7 +120,10 @@ std::int32_t Scheduler::Contents::LoraId(RequestHandle request) const {
 absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   if (spec.id.empty()) return absl::InvalidArgumentError("id: empty, wanted a name");
   const std::optional<RequestHandle> known = requests_.Find(spec.id);
-  if (known && !requests_.state(*known).resumable) {
+  const bool is_over = known && !config_.behavior.chunks_after_the_end_are_lost &&
+                       !requests_.request(*known).chunks.empty() &&
+                       requests_.request(*known).chunks.back().ends_session;
+  if (known && (!requests_.state(*known).resumable || is_over)) {
     return absl::AlreadyExistsError(absl::StrCat("id: ", std::string(spec.id), " is in use"));
   }
   if (known && !spec.resumable)
@@ -151,6 +156,13 @@ absl::Status Scheduler::CheckSpec(const RequestSpec& spec) const {
   if (connector_ != nullptr && spec.kv_transfer_params != nullptr) {
     if (absl::Status status = connector_->CheckParams(*spec.kv_transfer_params); !status.ok())
       return status;
+  }
+  if (known && !config_.behavior.queues_impossible_requests &&
+      requests_.state(*known).status == RequestStatus::kWaitingForStreamingRequest &&
+      !FitsSession(*known, spec.prompt.size())) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "prompt: ", spec.prompt.size(), " tokens more than the session's ",
+        requests_.state(*known).num_tokens, " can never run, ", length_limit_, " fit"));
   }
   if (!known && !config_.behavior.queues_impossible_requests) {
     const auto prompt = static_cast<std::int64_t>(spec.prompt.size());
@@ -285,8 +297,12 @@ absl::StatusOr<bool> Scheduler::ResetPrefixCache(bool preempt_running, Seconds n
       const RequestHandle handle = running_.back();
       running_.pop_back();
       Preempt(handle, now);
-      requests_.state(handle).num_output_placeholders = 0;
-      requests_.state(handle).discard_latest_async_tokens = true;
+      if (config_.behavior.late_outputs_count_as_present) {
+        requests_.state(handle).num_output_placeholders = 0;
+        requests_.state(handle).discard_latest_async_tokens = true;
+      } else {
+        SetBack(handle, LateOutputs::kDrop);
+      }
     }
   }
   const bool reset = kv_.ResetPrefixCache();
@@ -305,11 +321,22 @@ std::size_t Scheduler::num_unfinished() const {
     case PauseState::kPausedAll:
       return 0;
     case PauseState::kPausedNew:
-      return running_.size();
+      return running_.size() + (config_.behavior.kv_holders_wait_in_line
+                                    ? 0
+                                    : parked_.size() + ready_.size() - num_waiting_for_streaming_);
     case PauseState::kUnpaused:
       break;
   }
-  return running_.size() + waiting_.size() + skipped_.size() - num_waiting_for_streaming_;
+  return running_.size() + num_waiting() - num_waiting_for_streaming_;
+}
+
+std::vector<RequestHandle> Scheduler::Skipped() const {
+  std::vector<RequestHandle> order = ready_.Order();
+  for (const RequestQueue* queue : {&parked_, &skipped_}) {
+    const std::vector<RequestHandle> part = queue->Order();
+    order.insert(order.end(), part.begin(), part.end());
+  }
+  return order;
 }
 
 void Scheduler::RemoveFromQueue(RequestHandle request) {
@@ -319,9 +346,36 @@ void Scheduler::RemoveFromQueue(RequestHandle request) {
     if (skipped_.Contains(echo)) skipped_.Remove(echo);
     return true;
   });
-  RequestQueue& queue = waiting_.Contains(request) ? waiting_ : skipped_;
-  queue.Remove(request);
-  (&queue == &waiting_ ? skipped_ : waiting_).RestoreOrder();
+  QueueOf(request)->Remove(request);
+  waiting_.RestoreOrder();
+  skipped_.RestoreOrder();
+}
+
+RequestQueue* Scheduler::QueueOf(RequestHandle request) {
+  for (RequestQueue* queue : {&waiting_, &skipped_, &parked_, &ready_}) {
+    if (queue->Contains(request)) return queue;
+  }
+  return nullptr;
+}
+
+void Scheduler::Park(RequestHandle request) {
+  (config_.behavior.kv_holders_wait_in_line ? skipped_ : parked_).Add(request);
+}
+
+void Scheduler::Unpark(RequestHandle request) {
+  if (!parked_.Contains(request)) return;
+  parked_.Remove(request);
+  ready_.Add(request);
+}
+
+void Scheduler::SetBack(RequestHandle handle, LateOutputs late) {
+  if (config_.behavior.late_outputs_count_as_present) return;
+  RequestState& state = requests_.state(handle);
+  state.stale_steps = static_cast<std::int16_t>(state.steps_in_flight);
+  if (late == LateOutputs::kDrop) state.dropped_steps = state.stale_steps;
+  state.num_output_placeholders = 0;
+  state.num_draft_tokens = 0;
+  requests_.request(handle).drafts.clear();
 }
 
 std::span<const ScheduledRequest> Scheduler::oldest_outstanding() const {
@@ -350,8 +404,9 @@ void Scheduler::ExtendHashes(RequestHandle handle) {
 
 void Scheduler::Preempt(RequestHandle handle, Seconds now) {
   RequestState& state = requests_.state(handle);
-  TALLY_CHECK(state.status == RequestStatus::kRunning, "request %u is preempted in status %d",
-              Index(handle), static_cast<int>(state.status));
+  TALLY_CHECK(!IsFinished(state.status) && !IsBlocked(state.status),
+              "request %u is preempted in status %d", Index(handle),
+              static_cast<int>(state.status));
   kv_.Free(handle);
   ReleaseEncoderInputs(handle);
   state.status = RequestStatus::kPreempted;
@@ -359,6 +414,7 @@ void Scheduler::Preempt(RequestHandle handle, Seconds now) {
   state.num_draft_tokens = 0;
   requests_.request(handle).drafts.clear();
   ++state.num_preemptions;
+  SetBack(handle, LateOutputs::kDeliver);
   RecordEvent(handle, RequestEvent::Kind::kPreempted, now);
   waiting_.Prepend(handle);
 }
@@ -383,7 +439,11 @@ std::shared_ptr<const nlohmann::json> Scheduler::FinishRequest(RequestHandle han
   }
   ReleaseEncoderInputs(handle);
   finished_.push_back(handle);
-  if (!state.free_delayed()) ReleaseFinished(handle);
+  if (state.free_delayed()) {
+    ++num_delayed_;
+  } else {
+    ReleaseFinished(handle);
+  }
   return params;
 }
 
@@ -416,7 +476,7 @@ void Scheduler::CheckInvariants() const {
   encoder_cache_->CheckInvariants();
 
   const std::vector<RequestHandle> waiting = waiting_.Order();
-  const std::vector<RequestHandle> skipped = skipped_.Order();
+  const std::vector<RequestHandle> skipped = Skipped();
   TALLY_CHECK(running_.size() <= static_cast<std::size_t>(config_.max_num_seqs), "%zu running",
               running_.size());
   std::size_t queued = 0;
@@ -439,14 +499,15 @@ void Scheduler::CheckInvariants() const {
         "request %u: %d tokens", Index(handle), state.num_tokens);
     TALLY_CHECK(static_cast<std::size_t>(state.num_prompt_tokens) == request.prompt.size(),
                 "request %u", Index(handle));
-    const bool holds_blocks = state.resumable && state.status == RequestStatus::kWaiting;
+    // The next chunk of a session, or a load that is over.
+    const bool holds_blocks = state.num_computed_tokens > 0 && in(skipped) + in(waiting) == 1;
     if ((state.status == RequestStatus::kPreempted || state.status == RequestStatus::kWaiting) &&
         !holds_blocks) {
       TALLY_CHECK(state.num_computed_tokens == 0, "waiting request %u has %d computed",
                   Index(handle), state.num_computed_tokens);
       TALLY_CHECK(state.status != RequestStatus::kPreempted || state.num_preemptions > 0,
                   "request %u", Index(handle));
-      for (std::uint32_t g = 0; g < kv_.num_groups(); ++g) {
+      for (std::uint32_t g = 0; !state.resumable && g < kv_.num_groups(); ++g) {
         TALLY_CHECK(kv_.Table(handle, g).empty(), "waiting request %u holds blocks", Index(handle));
       }
     }

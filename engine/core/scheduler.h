@@ -102,10 +102,16 @@ class Scheduler {
   std::vector<RequestHandle> KnownRequests() const { return requests_.InOrder(); }
   std::span<const RequestHandle> running() const { return running_; }
   std::vector<RequestHandle> Waiting() const { return waiting_.Order(); }
-  std::vector<RequestHandle> Skipped() const { return skipped_.Order(); }
-  std::size_t num_waiting() const { return waiting_.size() + skipped_.size(); }
+  std::vector<RequestHandle> Skipped() const;
+  std::size_t num_skipped() const { return skipped_.size() + parked_.size() + ready_.size(); }
+  std::size_t num_waiting() const { return waiting_.size() + num_skipped(); }
   // Requests that the loop still has to step for (CNT-2).
   std::size_t num_unfinished() const;
+  // Whether the loop has to go on stepping: also for ended requests that were not reported yet, or
+  // whose blocks wait for a transfer to end (BUG-10).
+  bool has_work() const {
+    return num_unfinished() > 0 || !outstanding_.empty() || !finished_.empty() || num_delayed_ > 0;
+  }
   std::size_t num_outstanding_steps() const { return outstanding_.size(); }
   // The entries of the oldest outstanding plan: what the next Update is about. Empty when there is
   // none.
@@ -132,6 +138,10 @@ class Scheduler {
   bool WithdrawFromStep(RequestHandle victim);
   void TakeDrafts(RequestHandle request, ScheduledRequest& entry);
   void AdmitWaiting(Seconds now);
+  // Blocks that requests which hold some still need for their known tokens. O(these requests).
+  std::int64_t BlocksWantedByPrefills() const;
+  // Tries to admit those that wait with blocks of their own; false when one of them did not fit.
+  bool AdmitReady(Seconds now);
   // Tries to admit the head of a waiting queue; false ends the pass.
   bool AdmitHead(RequestQueue& queue, Seconds now);
   // Whether a request that waits for something may go on; changes its status if so.
@@ -183,17 +193,28 @@ class Scheduler {
   std::int32_t TokensInUpdatedStep(RequestHandle request) const;
   void FailRequests(Seconds now);
   void TakeTransferReports(const StepOutcome& outcome);
-  void CorrectPrefillStats(RequestHandle request);
+  // The transfers that an ended request's blocks waited for are over.
+  void EndDelay(RequestHandle request);
 
   // ---- Streaming sessions (scheduler_session.cc) ----
   RequestHandle ContinueSession(RequestHandle request, const RequestSpec& spec, Seconds now);
   void ApplyChunk(RequestHandle request, SessionChunk chunk, Seconds now);
   // A chunk stopped: goes on with the next, or waits for it. False when the session is over.
-  bool GoOnWithSession(RequestHandle request, Seconds now);
+  bool GoOnWithSession(RequestHandle request, RequestStatus& stop, Seconds now);
+  // Whether a session that stopped can ever run with so many more tokens.
+  bool FitsSession(RequestHandle request, std::size_t chunk) const;
   // Makes another queue entry of a queued request.
   RequestHandle AddEcho(RequestHandle request);
 
   void Preempt(RequestHandle request, Seconds now);
+  // What its steps in flight compute does not count any more; their outputs are dropped or still
+  // delivered.
+  enum class LateOutputs : std::uint8_t { kDeliver, kDrop };
+  void SetBack(RequestHandle request, LateOutputs late);
+  // Puts a request aside that holds blocks and waits for something; the second one, when that came.
+  void Park(RequestHandle request);
+  void Unpark(RequestHandle request);
+  RequestQueue* QueueOf(RequestHandle request);
   void RemoveFromQueue(RequestHandle request);
   void RecordEvent(RequestHandle request, RequestEvent::Kind kind, Seconds now);
 
@@ -202,7 +223,7 @@ class Scheduler {
                             const StepOutcome& outcome) const;
   void UpdateRequest(const ScheduledRequest& entry, std::span<const TokenId> sampled, bool pooled,
                      bool refused, Seconds now);
-  void AccountDrafts(const ScheduledRequest& entry, std::size_t num_sampled);
+  void AccountDrafts(const ScheduledRequest& entry, std::size_t num_sampled, bool stale);
   // Appends tokens until one stops the request; answers how many were taken, and the status to end
   // with in `stop`.
   std::size_t AppendTokens(RequestHandle request, std::span<const TokenId> sampled,
@@ -245,6 +266,10 @@ class Scheduler {
   RequestQueue waiting_;
   RequestQueue skipped_;
   RequestQueue skipped_this_pass_;
+  // Requests that wait with blocks of their own: for a load or for a session's next chunk; and
+  // those of them that got it (corrected; else all are in skipped_).
+  RequestQueue parked_;
+  RequestQueue ready_;
   PauseState pause_state_ = PauseState::kUnpaused;
   // Tokens of a sequence at which it ends: max_model_len, or fewer where the pool cannot hold so
   // many (BUG-21).
@@ -252,6 +277,7 @@ class Scheduler {
   std::unique_ptr<EncoderCache> encoder_cache_;
   bool aligns_mamba_ = false;
   std::size_t num_waiting_for_streaming_ = 0;
+  std::size_t num_delayed_ = 0;  // ended requests whose blocks wait for a transfer
   Contents contents_;
   std::unique_ptr<KvEventLog> event_log_;
   std::unique_ptr<KvConnector> connector_;

@@ -45,25 +45,10 @@ void Scheduler::TakeLoad(RequestHandle handle) {
   } else {
     kv_.Register(handle, state.num_computed_tokens, requests_.request(handle).hashes.hashes);
   }
-  if (state.load_failed) {
-    CorrectPrefillStats(handle);
-  } else if (state.num_computed_tokens == state.num_tokens) {
+  if (!state.load_failed && state.num_computed_tokens == state.num_tokens) {
     --state.num_computed_tokens;  // the last token is computed for its logits
   }
   state.load_finished = state.load_failed = false;
-}
-
-void Scheduler::CorrectPrefillStats(RequestHandle handle) {
-  const RequestState& state = requests_.state(handle);
-  if (config_.behavior.failed_loads_stay_external || !state.has_prefill_stats ||
-      state.num_preemptions > 0) {
-    return;
-  }
-  PrefillStats& stats = requests_.request(handle).prefill_stats;
-  const std::int32_t there = std::min(state.num_computed_tokens, state.num_prompt_tokens);
-  const std::int32_t local = std::min(stats.num_local_cached_tokens, there);
-  const std::int32_t external = std::min(stats.num_external_cached_tokens, there - local);
-  stats = PrefillStats::Of(state.num_prompt_tokens, local, external);
 }
 
 std::int32_t Scheduler::TokensInUpdatedStep(RequestHandle request) const {
@@ -77,7 +62,9 @@ bool Scheduler::Truncate(RequestHandle handle, const BlockSet& invalid, BlockSet
   RequestState& state = requests_.state(handle);
   const std::span<const BlockId> table = kv_.Table(handle, 0);
   const std::int32_t block_size = kv_.group(0).block_size();
-  const std::int32_t before = state.num_computed_tokens - TokensInUpdatedStep(handle);
+  std::int32_t before = state.num_computed_tokens - TokensInUpdatedStep(handle);
+  // Behind the known tokens are only positions of drafts and of steps to come.
+  if (!config_.behavior.late_outputs_count_as_present) before = std::min(before, state.num_tokens);
   const auto end =
       std::min(table.size(), static_cast<std::size_t>(std::max(0, CeilDiv(before, block_size))));
   bool affected = false;
@@ -85,8 +72,8 @@ bool Scheduler::Truncate(RequestHandle handle, const BlockSet& invalid, BlockSet
   for (std::size_t i = 0; i < end; ++i) {
     if (!invalid.contains(table[i])) continue;
     affected = true;
-    if (!marked.insert(table[i]).second)
-      continue;  // an earlier request computes it for this one, too
+    const bool marked_before = !marked.insert(table[i]).second;
+    if (marked_before && config_.behavior.shared_invalid_blocks_recomputed_by_one) continue;
     if (first) continue;
     first = i;
     evicted_.insert(evicted_.end(), table.begin() + static_cast<std::ptrdiff_t>(i), table.end());
@@ -101,7 +88,7 @@ void Scheduler::HandleInvalidBlocks(std::span<const BlockId> blocks) {
   const bool fails = config_.load_failure_policy == LoadFailurePolicy::kFail;
   BlockSet marked;
   evicted_.clear();
-  for (RequestHandle handle : skipped_.Order()) {
+  for (RequestHandle handle : Skipped()) {
     RequestState& state = requests_.state(handle);
     if (state.status != RequestStatus::kWaitingForRemoteKvs || !Truncate(handle, invalid, marked))
       continue;
@@ -116,8 +103,8 @@ void Scheduler::HandleInvalidBlocks(std::span<const BlockId> blocks) {
   marked.clear();
   for (RequestHandle handle : running_) {
     if (!Truncate(handle, invalid, marked)) continue;
-    CorrectPrefillStats(handle);
     failed_.push_back(handle);
+    SetBack(handle, LateOutputs::kDrop);
   }
   if (fails || !config_.behavior.failed_blocks_stay_cached) {
     std::sort(evicted_.begin(), evicted_.end());
@@ -149,6 +136,12 @@ void Scheduler::FailRequests(Seconds now) {
   }
 }
 
+void Scheduler::EndDelay(RequestHandle handle) {
+  requests_.state(handle).awaits_receive = requests_.state(handle).awaits_send = false;
+  --num_delayed_;
+  ReleaseFinished(handle);
+}
+
 void Scheduler::TakeTransferReports(const StepOutcome& outcome) {
   const bool strict = config_.behavior.first_transfer_report_frees;
   if (absl::Status status =
@@ -161,16 +154,16 @@ void Scheduler::TakeTransferReports(const StepOutcome& outcome) {
     const std::optional<RequestHandle> handle = requests_.Find(id);
     if (handle && requests_.state(*handle).status == RequestStatus::kWaitingForRemoteKvs) {
       requests_.state(*handle).load_finished = true;
+      Unpark(*handle);
     } else if (strict) {
       if (!handle || !IsFinished(requests_.state(*handle).status)) {
         fault_ = AssertionFault();
         return;
       }
-      requests_.state(*handle).awaits_receive = requests_.state(*handle).awaits_send = false;
-      ReleaseFinished(*handle);
+      EndDelay(*handle);
     } else if (handle && requests_.state(*handle).awaits_receive) {
       requests_.state(*handle).awaits_receive = false;
-      if (!requests_.state(*handle).free_delayed()) ReleaseFinished(*handle);
+      if (!requests_.state(*handle).free_delayed()) EndDelay(*handle);
     }
   }
   for (std::string_view id : outcome.finished_sending) {
@@ -180,11 +173,10 @@ void Scheduler::TakeTransferReports(const StepOutcome& outcome) {
         fault_ = AssertionFault();
         return;
       }
-      requests_.state(*handle).awaits_receive = requests_.state(*handle).awaits_send = false;
-      ReleaseFinished(*handle);
+      EndDelay(*handle);
     } else if (handle && requests_.state(*handle).awaits_send) {
       requests_.state(*handle).awaits_send = false;
-      if (!requests_.state(*handle).free_delayed()) ReleaseFinished(*handle);
+      if (!requests_.state(*handle).free_delayed()) EndDelay(*handle);
     }
   }
 }

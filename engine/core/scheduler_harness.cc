@@ -45,8 +45,9 @@ std::vector<TokenId> SchedulerHarness::Prompt(TokenId first, std::size_t length)
   return prompt;
 }
 
-SchedulerHarness::SchedulerHarness(const EngineConfig& config) {
-  absl::StatusOr<std::unique_ptr<Scheduler>> made = Scheduler::Create(config);
+SchedulerHarness::SchedulerHarness(const EngineConfig& config,
+                                   std::unique_ptr<KvConnector> connector) {
+  absl::StatusOr<std::unique_ptr<Scheduler>> made = Scheduler::Create(config, std::move(connector));
   TALLY_CHECK(made.ok(), "%s", std::string(made.status().message()).c_str());
   scheduler_ = *std::move(made);
 }
@@ -96,19 +97,31 @@ Planned SchedulerHarness::Schedule() {
 }
 
 std::vector<ClientOutput> SchedulerHarness::Update(
-    const std::map<std::string, std::vector<TokenId>>& sampled, TokenId filler) {
+    const std::map<std::string, std::vector<TokenId>>& sampled, TokenId filler,
+    const TransferReports& reports) {
   std::vector<std::uint32_t> offsets = {0};
   std::vector<TokenId> tokens;
   for (const ScheduledRequest& entry : scheduler_->oldest_outstanding()) {
     const auto row = sampled.find(std::string(scheduler_->id(entry.request)));
-    if (row != sampled.end()) {
+    if (row != sampled.end() && entry.samples) {
       tokens.insert(tokens.end(), row->second.begin(), row->second.end());
     } else if (entry.samples) {
       tokens.push_back(filler);
     }
     offsets.push_back(static_cast<std::uint32_t>(tokens.size()));
   }
-  const absl::StatusOr<StepResult> result = scheduler_->Update({offsets, tokens}, Tick());
+  const std::vector<std::string_view> recving(reports.finished_recving.begin(),
+                                              reports.finished_recving.end());
+  const std::vector<std::string_view> sending(reports.finished_sending.begin(),
+                                              reports.finished_sending.end());
+  std::vector<BlockId> invalid;
+  for (const std::uint32_t block : reports.invalid_blocks) invalid.push_back(BlockId{block});
+  const absl::StatusOr<StepResult> result = scheduler_->Update({.sampled_offsets = offsets,
+                                                                .sampled_tokens = tokens,
+                                                                .finished_recving = recving,
+                                                                .finished_sending = sending,
+                                                                .invalid_blocks = invalid},
+                                                               Tick());
   TALLY_CHECK(result.ok(), "%s", std::string(result.status().message()).c_str());
   scheduler_->CheckInvariants();
   last_outputs_.clear();

@@ -47,9 +47,17 @@ struct ClientOutput {
   std::vector<RequestEvent::Kind> events;
 };
 
+// What the workers of a connector report with an update.
+struct TransferReports {
+  std::vector<std::string> finished_recving;
+  std::vector<std::string> finished_sending;
+  std::vector<std::uint32_t> invalid_blocks;
+};
+
 class SchedulerHarness {
  public:
-  explicit SchedulerHarness(const EngineConfig& config);
+  explicit SchedulerHarness(const EngineConfig& config,
+                            std::unique_ptr<KvConnector> connector = nullptr);
 
   // A configuration with `num_blocks` blocks of 4 tokens and roomy limits.
   static EngineConfig SmallConfig(std::uint32_t num_blocks);
@@ -64,7 +72,7 @@ class SchedulerHarness {
   // Tokens for the requests of the oldest outstanding step; a sampling request without a row gets
   // `filler`.
   std::vector<ClientOutput> Update(const std::map<std::string, std::vector<TokenId>>& sampled = {},
-                                   TokenId filler = 0);
+                                   TokenId filler = 0, const TransferReports& reports = {});
   // Schedule and Update.
   Planned Step(TokenId filler = 0);
   void SetDrafts(const std::string& id, const std::vector<TokenId>& drafts);

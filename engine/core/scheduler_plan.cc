@@ -12,16 +12,22 @@ namespace {
 // Room for outputs that a request gets at its first admission, so that decoding does not allocate;
 // requests with longer outputs grow their buffer a few times.
 constexpr std::int32_t kOutputReserve = 4096;
+// Far more stages than any pipeline has; keeps a request's count of late steps small.
+constexpr std::size_t kMaxOutstandingSteps = 1024;
 
 }  // namespace
 
 absl::StatusOr<StepPlan> Scheduler::Schedule(Seconds now) {
+  if (outstanding_.size() >= kMaxOutstandingSteps) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "steps: ", outstanding_.size(), " are outstanding, wanted an update before the next"));
+  }
   BeginStep();
   ScheduleRunning(now);
   if (fault_.ok() && config_.max_loras > 0 && !LookAtLoras())
     fault_ = absl::InternalError("AssertionError: ");
   // Who was just preempted must not be admitted again for the room that he made (SCH-20).
-  if (fault_.ok() && preempted_.empty() && pause_state_ == PauseState::kUnpaused) AdmitWaiting(now);
+  if (fault_.ok() && preempted_.empty()) AdmitWaiting(now);
   if (!fault_.ok()) return std::exchange(fault_, absl::OkStatus());
   StepPlan plan = MakePlan();
   if (connector_ != nullptr) {
@@ -219,7 +225,12 @@ std::span<std::uint32_t> Scheduler::NewBlocksRow() {
 // ---- Waiting requests ---------------------------------------------------------------------------
 
 void Scheduler::AdmitWaiting(Seconds now) {
-  while (token_budget_ > 0 && running_.size() < static_cast<std::size_t>(config_.max_num_seqs)) {
+  const auto has_room = [this] {
+    return token_budget_ > 0 && running_.size() < static_cast<std::size_t>(config_.max_num_seqs);
+  };
+  if (!ready_.empty() && !AdmitReady(now)) return;
+  if (pause_state_ != PauseState::kUnpaused) return;
+  while (has_room()) {
     // Who was passed over before goes first; by priority the more urgent head does.
     RequestQueue* queue = skipped_.empty() ? &waiting_ : &skipped_;
     if (config_.policy == SchedulingPolicy::kPriority && !skipped_.empty() && !waiting_.empty() &&
@@ -229,6 +240,40 @@ void Scheduler::AdmitWaiting(Seconds now) {
     if (queue->empty() || !AdmitHead(*queue, now)) break;
   }
   skipped_.PrependAll(skipped_this_pass_);
+}
+
+std::int64_t Scheduler::BlocksWantedByPrefills() const {
+  std::int64_t wanted = 0;
+  const auto add = [&](RequestHandle request) {
+    const RequestState& state = requests_.state(request);
+    if (state.num_computed_tokens < state.num_tokens || IsBlocked(state.status))
+      wanted += kv_.BlocksMissing(request, state.num_tokens);
+  };
+  for (RequestHandle request : running_) add(request);
+  for (RequestHandle request : parked_.Order()) add(request);
+  for (RequestHandle request : ready_.Order()) add(request);
+  return wanted;
+}
+
+bool Scheduler::AdmitReady(Seconds now) {
+  // Who holds blocks gives them back the sooner, the sooner he runs. One that does not fit does not
+  // stand in the way of the others, but of all that hold none.
+  bool all_fit = true;
+  while (!ready_.empty() && token_budget_ > 0 &&
+         running_.size() < static_cast<std::size_t>(config_.max_num_seqs)) {
+    if (AdmitHead(ready_, now)) continue;
+    if (!fault_.ok()) return false;
+    all_fit = false;
+    PassOver(ready_);
+  }
+  ready_.PrependAll(skipped_this_pass_);
+  if (all_fit || !running_.empty()) return all_fit;
+  // Nobody runs who could make room: the last of them gives up its blocks.
+  const RequestHandle victim = ready_.Order().back();
+  ready_.Remove(victim);
+  Preempt(victim, now);
+  preempted_.push_back(victim);
+  return false;
 }
 
 void Scheduler::LookUpPrefix(RequestHandle handle) {
@@ -314,7 +359,9 @@ std::int32_t Scheduler::AlignTokens(const RequestState& state, std::int32_t comp
 bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   const RequestHandle handle = requests_.Resolve(queue.Front());
   RequestState& state = requests_.state(handle);
-  if ((IsBlocked(state.status) && !Promote(handle)) || !LoraFits(state)) {
+  // A preempted request is admitted again when the outputs that were under way have come.
+  const bool awaits_outputs = state.stale_steps > state.dropped_steps;
+  if ((IsBlocked(state.status) && !Promote(handle)) || !LoraFits(state) || awaits_outputs) {
     PassOver(queue);
     return true;
   }
@@ -322,7 +369,8 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   Request& request = requests_.request(handle);
   hit_.Clear();
   // Else its prefix was loaded, or it is the next chunk of a session: it holds its blocks.
-  const bool fresh = state.num_computed_tokens == 0;
+  const bool fresh = state.num_computed_tokens == 0 &&
+                     (config_.behavior.one_token_load_is_repeated || kv_.Table(handle, 0).empty());
   ExternalTokens external;
   if (fresh && !LookUp(handle, external)) {
     if (!fault_.ok()) return false;
@@ -359,9 +407,12 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
     if (num_tokens == 0) return false;
   }
   const std::int32_t encoder = config_.encoder_decoder ? ChosenEmbeddings(request) : 0;
-  if (config_.scheduler_reserve_full_isl &&
+  const bool beside_prefills =
+      external.load_async && !config_.behavior.loads_ignore_running_prefills;
+  if ((config_.scheduler_reserve_full_isl || beside_prefills) &&
       !kv_.FitsWholeSequence(handle, state.num_tokens, state.num_computed_tokens, hit_,
-                             external.num_tokens, encoder)) {
+                             external.num_tokens, encoder,
+                             beside_prefills ? BlocksWantedByPrefills() : 0)) {
     ReleaseEncoderInputs(handle);
     return false;
   }
@@ -401,7 +452,11 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   queue.PopFront();
   if (external.load_async) {
     first_new_block_.resize(first_new_block_.size() - kv_.num_groups());
-    skipped_this_pass_.Prepend(handle);
+    if (config_.behavior.kv_holders_wait_in_line) {
+      skipped_this_pass_.Prepend(handle);
+    } else {
+      Park(handle);
+    }
     state.status = RequestStatus::kWaitingForRemoteKvs;
     state.load_finished = state.load_failed = false;
     state.num_computed_tokens = computed;  // from the moment the load ends (SCH-36)

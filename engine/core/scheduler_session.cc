@@ -32,6 +32,7 @@ RequestHandle Scheduler::ContinueSession(RequestHandle handle, const RequestSpec
   } else {
     --num_waiting_for_streaming_;
     ApplyChunk(handle, std::move(chunk), now);  // it stays where it is queued (STR-5)
+    Unpark(handle);
   }
   return handle;
 }
@@ -85,24 +86,42 @@ void Scheduler::ApplyChunk(RequestHandle handle, SessionChunk chunk, Seconds now
   RecordEvent(handle, RequestEvent::Kind::kQueued, now);
 }
 
-bool Scheduler::GoOnWithSession(RequestHandle handle, Seconds now) {
+bool Scheduler::GoOnWithSession(RequestHandle handle, RequestStatus& stop, Seconds now) {
   RequestState& state = requests_.state(handle);
   std::deque<SessionChunk>& chunks = requests_.request(handle).chunks;
+  if (!config_.behavior.late_outputs_count_as_present && state.num_computed_tokens > 0) {
+    // What was scheduled behind the last token is not this conversation's any more.
+    state.num_computed_tokens =
+        std::min(state.num_computed_tokens - state.num_output_placeholders, state.num_tokens - 1);
+  }
+  SetBack(handle, LateOutputs::kDrop);
   if (chunks.empty()) {
     state.status = RequestStatus::kWaitingForStreamingRequest;
     ++num_waiting_for_streaming_;
-    skipped_.Add(skipped_.Contains(handle) ? AddEcho(handle) : handle);
+    Park(skipped_.Contains(handle) ? AddEcho(handle) : handle);
     return true;
   }
   SessionChunk chunk = std::move(chunks.front());
   chunks.pop_front();
   if (chunk.ends_session) return false;
+  if (!config_.behavior.queues_impossible_requests && !FitsSession(handle, chunk.prompt.size())) {
+    stop = RequestStatus::kFinishedLengthCapped;  // there is no room for the chunk, ever
+    return false;
+  }
   const bool was_running = state.status == RequestStatus::kRunning;
   ApplyChunk(handle, std::move(chunk), now);
-  const bool is_queued = skipped_.Contains(handle);
-  if (!is_queued && (was_running || !config_.behavior.preempted_session_is_lost))
-    waiting_.Add(handle);
+  const bool is_queued = skipped_.Contains(handle);  // BUG-5
+  if (is_queued || (!was_running && config_.behavior.preempted_session_is_lost)) return true;
+  const bool goes_first =
+      state.num_computed_tokens > 0 && !config_.behavior.kv_holders_wait_in_line;
+  (goes_first ? ready_ : waiting_).Add(handle);
   return true;
+}
+
+bool Scheduler::FitsSession(RequestHandle handle, std::size_t chunk) const {
+  return static_cast<std::int64_t>(requests_.state(handle).num_tokens) - 1 +
+             static_cast<std::int64_t>(chunk) <=
+         length_limit_;
 }
 
 RequestHandle Scheduler::AddEcho(RequestHandle request) {

@@ -9,6 +9,16 @@
 #include "engine/core/scheduler.h"
 
 namespace tally {
+namespace {
+
+// Whether a step is one of the late ones, whose number is counted down.
+bool TakeLate(std::int16_t& late_steps) {
+  if (late_steps == 0) return false;
+  --late_steps;
+  return true;
+}
+
+}  // namespace
 
 absl::StatusOr<StepResult> Scheduler::Update(const StepOutcome& outcome, Seconds now) {
   if (outstanding_.empty())
@@ -118,18 +128,17 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
   const RequestHandle request = entry.request;
   RequestState& state = requests_.state(request);
   --state.steps_in_flight;
+  const bool dropped = TakeLate(state.dropped_steps);
+  const bool stale = TakeLate(state.stale_steps);
   if (entry.num_tokens <= 0) fault_ = absl::InternalError("AssertionError: ");  // BUG-3
   if (!failed_.empty() && std::find(failed_.begin(), failed_.end(), request) != failed_.end())
     return;  // computed from KV that is not there
   if (IsFinished(state.status))
     return;  // ended while the step was under way: its output is nobody's
-  if (entry.num_draft_tokens > 0 && !sampled.empty()) AccountDrafts(entry, sampled.size());
+  if (dropped) return;
+  if (entry.num_draft_tokens > 0 && !sampled.empty()) AccountDrafts(entry, sampled.size(), stale);
   if (state.has_encoder_inputs) ReleasePassedInputs(request);
   if (sampled.empty() && !pooled) return;
-  if (state.status == RequestStatus::kWaitingForStreamingRequest &&
-      !config_.behavior.stopped_requests_stay_skipped) {
-    return;  // the chunk that this step computed for has stopped
-  }
   if (config_.async_scheduling && state.discard_latest_async_tokens) {
     state.discard_latest_async_tokens = false;
     return;
@@ -137,8 +146,14 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
   const bool was_running = state.status == RequestStatus::kRunning;
   RequestStatus stop = pooled ? RequestStatus::kFinishedStopped : state.status;
   const std::size_t taken = AppendTokens(request, sampled, stop);
-  if (config_.async_scheduling && !sampled.empty()) {
-    state.num_output_placeholders -= static_cast<std::int32_t>(taken);
+  if (!config_.behavior.late_outputs_count_as_present && !stale) {
+    // Drafts behind the token that stops the request were accepted, but are not a part of it.
+    state.num_computed_tokens -= static_cast<std::int32_t>(sampled.size() - taken);
+  }
+  if (config_.async_scheduling && !sampled.empty() && !stale) {
+    // Tokens behind the one that stops the request are not taken, but were expected.
+    state.num_output_placeholders -= static_cast<std::int32_t>(
+        config_.behavior.late_outputs_count_as_present ? taken : sampled.size());
     if (state.num_output_placeholders < 0) {
       // A request that was preempted and admitted again before its late output came has its
       // placeholder taken by that output (BUG-15); the next one finds none, where upstream asserts.
@@ -163,7 +178,7 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
   } else if (!config_.behavior.stopped_requests_stay_skipped || !skipped_.Contains(request)) {
     RemoveFromQueue(request);
   }
-  if (state.resumable && GoOnWithSession(request, now)) {
+  if (state.resumable && GoOnWithSession(request, stop, now)) {
     EmitOutput(request, sampled.first(taken), FinishReasonOf(stop), pooled);
     return;
   }
@@ -174,13 +189,13 @@ void Scheduler::UpdateRequest(const ScheduledRequest& entry, std::span<const Tok
   }
 }
 
-void Scheduler::AccountDrafts(const ScheduledRequest& entry, std::size_t num_sampled) {
+void Scheduler::AccountDrafts(const ScheduledRequest& entry, std::size_t num_sampled, bool stale) {
   RequestState& state = requests_.state(entry.request);
   const auto accepted = static_cast<std::int32_t>(num_sampled) - 1;
   const std::int32_t rejected = entry.num_draft_tokens - accepted;
   // Zero for a request that was preempted meanwhile (UPD-4).
-  if (state.num_computed_tokens > 0) state.num_computed_tokens -= rejected;
-  if (state.num_output_placeholders > 0) state.num_output_placeholders -= rejected;
+  if (state.num_computed_tokens > 0 && !stale) state.num_computed_tokens -= rejected;
+  if (state.num_output_placeholders > 0 && !stale) state.num_output_placeholders -= rejected;
   if (spec_stats_.num_drafts == 0)
     std::fill(accepted_per_position_.begin(), accepted_per_position_.end(), 0);
   spec_stats_.num_drafts += 1;
@@ -267,7 +282,7 @@ void Scheduler::RemoveStopped() {
 SchedulerStats Scheduler::TakeStats() {
   return {.num_running = static_cast<std::int32_t>(running_.size()),
           .num_waiting = static_cast<std::int32_t>(waiting_.size()),
-          .num_skipped = static_cast<std::int32_t>(skipped_.size()),
+          .num_skipped = static_cast<std::int32_t>(num_skipped()),
           .kv_cache_usage = kv_.usage(),
           .prefix_cache = std::exchange(prefix_cache_stats_, PrefixCacheStats{}),
           .connector_prefix_cache =

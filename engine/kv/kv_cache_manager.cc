@@ -120,15 +120,25 @@ void KvCacheManager::FindLongestHit(std::span<const BlockHash> hashes, std::int3
 
 bool KvCacheManager::FitsWholeSequence(RequestHandle request, std::int32_t known,
                                        std::int32_t computed, const PrefixHit& hit,
-                                       std::int32_t external, std::int32_t encoder) const {
+                                       std::int32_t external, std::int32_t encoder,
+                                       std::int64_t reserved) const {
   const std::int32_t total = std::min(computed + hit.num_tokens + external, config_.max_model_len);
   const std::int32_t full = std::min(known, config_.max_model_len);
-  std::int64_t needed = 0;
+  std::int64_t needed = reserved;
   for (std::uint32_t g = 0; g < num_groups(); ++g) {
     const BlockDemand demand{.slots = full, .main = full, .computed = total, .encoder = encoder};
     needed += groups_[g]->BlocksNeeded(request, demand, HitBlocks(&hit, g), groups_[g]->BlockCap());
   }
   return needed <= pool_.num_free();
+}
+
+std::int64_t KvCacheManager::BlocksMissing(RequestHandle request, std::int32_t tokens) const {
+  std::int64_t missing = 0;
+  for (const auto& group : groups_) {
+    const auto held = static_cast<std::int64_t>(group->Table(request).size());
+    missing += std::max<std::int64_t>(0, group->BlocksForAlone(tokens) - held);
+  }
+  return missing;
 }
 
 bool KvCacheManager::FitsEmptyPool(std::int32_t tokens) const {

@@ -77,10 +77,14 @@ class KvCacheManager {
   // reused. O(hit blocks).
   void FindLongestHit(std::span<const BlockHash> hashes, std::int32_t max_tokens, PrefixHit& hit);
 
-  // Whether a waiting request of `known` tokens fits as a whole, given what it found (MGR-10).
+  // Whether a waiting request of `known` tokens fits as a whole, given what it found (MGR-10), when
+  // `reserved` blocks are wanted by others.
   bool FitsWholeSequence(RequestHandle request, std::int32_t known, std::int32_t computed,
-                         const PrefixHit& hit, std::int32_t external,
-                         std::int32_t encoder = 0) const;
+                         const PrefixHit& hit, std::int32_t external, std::int32_t encoder = 0,
+                         std::int64_t reserved = 0) const;
+
+  // Blocks that a request which holds some lacks for `tokens` tokens.
+  std::int64_t BlocksMissing(RequestHandle request, std::int32_t tokens) const;
 
   // Whether one sequence of `tokens` tokens alone would fit in an empty pool.
   bool FitsEmptyPool(std::int32_t tokens) const;

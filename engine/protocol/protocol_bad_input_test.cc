@@ -349,20 +349,18 @@ TEST(BadInputConnectorTest, WrongReportsAndParametersAreRefusedByName) {
        R"(update.finished_recving: \"a\", wanted an array)"},
       {R"({"op":"update","sampled":{"a":[1]},"finished_sending":[7]})",
        "update.finished_sending[0]: 7"},
-      {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"do_remote_prefill":true}})",
-       "add.kv.remote_block_ids: missing"},
       {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"do_remote_prefill":true,"remote_block_ids":[["x"]]}})",
        "add.kv.remote_block_ids"},
-      {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"do_remote_prefill":true,"remote_block_ids":[[3]]}})",
-       "add.kv.remote_engine_id: missing"},
+      {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"do_remote_prefill":true,"remote_block_ids":[[3],[4]]}})",
+       "add.kv.remote_block_ids: [[3],[4]], wanted 1 lists of block ids"},
       {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"scripted1":{"held":-1}}})",
        "add.kv.scripted1.held: -1, wanted an integer from 0"},
       {R"({"op":"add","id":"b","prompt":[1],"max_tokens":1,"kv":{"scripted1":{"async":1}}})",
        "add.kv.scripted1.async: 1"},
   };
   constexpr std::string_view kRest[] = {R"({"op":"state"})",
-                                         R"({"op":"update","t":3,"sampled":{"a":[9]}})",
-                                         R"({"op":"schedule","t":4})"};
+                                        R"({"op":"update","t":3,"sampled":{"a":[9]}})",
+                                        R"({"op":"schedule","t":4})"};
   ProtocolEngine untouched;
   AnswerAll(untouched, kStart);
   const std::vector<std::string> expected = AnswerAll(untouched, kRest);
