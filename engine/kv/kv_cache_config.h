@@ -50,6 +50,7 @@ struct KvCacheConfig {
   bool window_cap_in_step_test = false;    // DEF-2
   bool adopts_group_by_group = false;      // DEF-1
   bool mamba_needs_go_below_zero = false;  // DEF-3
+  bool eagle_lengthens_mamba_hits = false;
 };
 
 }  // namespace tally

@@ -95,7 +95,7 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
     : config_(WithDefaultGroup(config)),
       pool_(config_.num_blocks, config_.enable_prefix_caching),
       groups_(CreateGroups(config_, pool_, tables_)),
-      search_(groups_, config_.block_size, config_.use_eagle) {
+      search_(groups_, config_) {
   const auto is_mamba = [](const auto& group) {
     return group->spec().kind == AttentionKind::kMamba;
   };
@@ -161,7 +161,9 @@ AllocationResult KvCacheManager::Allocate(RequestHandle request, const Allocatio
     UpdateLimits(request);
     return AllocationResult::kNoSpace;
   }
-  if (hit_tokens > 0 || args.external > 0) {
+  bool has_prefix = args.external > 0;
+  for (std::uint32_t g = 0; g < num_groups(); ++g) has_prefix |= !HitBlocks(args.hit, g).empty();
+  if (has_prefix) {
     // All groups hold on to their hits before any takes fresh blocks, which might be another's
     // hits.
     const std::int32_t adopted = local + args.external;
@@ -186,7 +188,7 @@ AllocationResult KvCacheManager::Allocate(RequestHandle request, const Allocatio
 }
 
 AllocationResult KvCacheManager::Exhausted(const AttentionGroup& group) {
-  refused_blocks_ = group.refused_blocks();
+  growth_fault_ = group.growth_fault();
   return AllocationResult::kPoolExhausted;
 }
 

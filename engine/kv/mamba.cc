@@ -83,7 +83,7 @@ bool Mamba::GrowAligned(RequestHandle request, const BlockDemand& demand,
   if (required == previous) return true;
   // Fewer drafts than in the last step: upstream asserts (DEF-3), the table is simply long enough.
   if (required < previous) {
-    refused_blocks_ = 0;
+    growth_fault_ = {.wanted_length = required, .present_length = previous};
     return !needs_go_below_zero_;
   }
   if (aligned.allocated) {
