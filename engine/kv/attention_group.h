@@ -43,9 +43,9 @@ struct BlockDemand {
 // Why a table could not grow although the test for free blocks had passed, which only faults of the
 // reference engine make possible. Either blocks were missing, or the table was too long.
 struct GrowthFault {
-  std::int32_t missing_blocks = 0;    // that the pool could not give; 0: the table was too long
-  std::uint32_t wanted_length = 0;    // entries that the step asks for, and
-  std::uint32_t present_length = 0;   // those that the table has
+  std::int32_t missing_blocks = 0;   // that the pool could not give; 0: the table was too long
+  std::uint32_t wanted_length = 0;   // entries that the step asks for, and
+  std::uint32_t present_length = 0;  // those that the table has
 };
 
 class AttentionGroup {

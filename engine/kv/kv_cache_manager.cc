@@ -116,6 +116,13 @@ void KvCacheManager::FindLongestHit(std::span<const BlockHash> hashes, std::int3
   hit.blocks.resize(groups_.size());
   hit.Clear();
   if (config_.enable_prefix_caching && max_tokens > 0) search_.Find(hashes, max_tokens, hit);
+  if (config_.eagle_lengthens_mamba_hits) return;
+  for (std::uint32_t g = 0; g < num_groups(); ++g) {
+    TALLY_CHECK(static_cast<std::int64_t>(hit.blocks[g].size()) * groups_[g]->block_size() ==
+                    hit.num_tokens,
+                "group %u: %zu blocks for a hit of %d tokens", g, hit.blocks[g].size(),
+                hit.num_tokens);
+  }
 }
 
 bool KvCacheManager::FitsWholeSequence(RequestHandle request, std::int32_t known,

@@ -45,7 +45,7 @@ class PrefixSearch {
   struct AttentionSet {
     std::vector<AttentionGroup*> groups;
     bool full = false;
-    bool drops_last = false;    // is searched one block further for EAGLE, to drop that block
+    bool drops_last = false;  // is searched one block further for EAGLE, to drop that block
     bool searched = false;
     bool dropped_last = false;  // the drop was made for the present candidate length
   };
