@@ -114,6 +114,7 @@ void Mamba::Register(RequestHandle request, std::int32_t tokens,
   const std::int32_t before = std::max(num_cached_blocks(request), 0);
   AttentionGroup::Register(request, tokens, hashes);
   if (!caching_) return;
+  // These states exist once the step is computed.
   const std::span<const BlockId> table = Table(request);
   for (std::int32_t i = before;
        i < num_cached_blocks(request) && i < static_cast<std::int32_t>(table.size()); ++i) {
