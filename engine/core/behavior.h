@@ -66,6 +66,13 @@ struct Behavior {
   // asserts. False: it asks for none.
   bool mamba_needs_go_below_zero = false;
 
+  // kv_cache.md GRP-72, GRP-75: with EAGLE every group is searched one block past the present
+  // candidate, since it drops its last matched block again. A Mamba group drops none, so its hit
+  // may end one block behind full attention's: blocks that full attention never found cached count
+  // as computed, and are even registered. False: groups that drop nothing are searched up to the
+  // candidate.
+  bool eagle_lengthens_mamba_hits = false;
+
   // scheduler.md BUG-8, CHG-17: only adapters of requests scheduled in this step count towards
   // max_loras, so one more may be admitted beside a running request that is in flight, and the next
   // step asserts. False: those of all running requests count.
@@ -175,6 +182,7 @@ struct Behavior {
             .window_cap_in_step_test = true,
             .adopts_group_by_group = true,
             .mamba_needs_go_below_zero = true,
+            .eagle_lengthens_mamba_hits = true,
             .lora_limit_counts_scheduled_only = true,
             .encoder_decoder_cache_inflates = true,
             .stopped_requests_stay_skipped = true,

@@ -132,6 +132,50 @@ TEST(BehaviorTest, UnscheduledVictimSkipsARequest) {
   EXPECT_EQ(tokens(false), "b:1 c:1");
 }
 
+// kv_cache.md DEF-3: three drafts reach another block, are refused, and the next step has none.
+TEST(BehaviorTest, MambaNeedsGoBelowZero) {
+  const auto step_without_drafts = [](bool faithful) {
+    EngineConfig config = With(20, &Behavior::mamba_needs_go_below_zero, faithful);
+    config.num_speculative_tokens = 3;
+    config.kv.groups = {{.kind = AttentionKind::kFull, .block_size = 4},
+                        {.kind = AttentionKind::kMamba,
+                         .block_size = 4,
+                         .mamba_mode = MambaMode::kAlign,
+                         .speculative_blocks = 3}};
+    SchedulerHarness t(config);
+    EXPECT_TRUE(t.Add("a", Prompt(10, 6), 9).ok());
+    EXPECT_EQ(t.Step().Tokens(), "a:4");  // cut at a block's end
+    EXPECT_EQ(t.Step().Tokens(), "a:2");
+    t.SetDrafts("a", {1, 2, 3});
+    EXPECT_EQ(t.Schedule().Tokens(), "a:4");
+    t.Update({{"a", {9}}});
+    return t.scheduler().Schedule(t.now()).status();
+  };
+  EXPECT_EQ(step_without_drafts(true),
+            absl::InternalError("AssertionError: num_required_blocks 5 < len(req_blocks) 6"));
+  EXPECT_EQ(step_without_drafts(false), absl::OkStatus());
+}
+
+// kv_cache.md GRP-72: the last matched block is computed again for the drafter.
+TEST(BehaviorTest, EagleLengthensMambaHits) {
+  const auto cached_tokens_of_b = [](bool faithful) {
+    EngineConfig config = With(30, &Behavior::eagle_lengthens_mamba_hits, faithful);
+    config.num_speculative_tokens = 1;
+    config.use_eagle = true;
+    config.kv.groups = {
+        {.kind = AttentionKind::kFull, .block_size = 4},
+        {.kind = AttentionKind::kMamba, .block_size = 4, .mamba_mode = MambaMode::kAll}};
+    SchedulerHarness t(config);
+    EXPECT_TRUE(t.Add("a", Prompt(10, 13), 1).ok());
+    t.Step();
+    EXPECT_TRUE(t.Add("b", Prompt(10, 13), 1).ok());
+    t.Step();
+    return t.outputs().at("b")[0].prefill->num_local_cached_tokens;
+  };
+  EXPECT_EQ(cached_tokens_of_b(true), 12);
+  EXPECT_EQ(cached_tokens_of_b(false), 8);
+}
+
 // B08: vllm #43736, #45202.
 TEST(BehaviorTest, QueriesCountedPerAttempt) {
   const auto queries_and_hits = [](bool faithful) {

@@ -27,6 +27,7 @@ EngineConfig Completed(EngineConfig config) {
   config.kv.window_cap_in_step_test = config.behavior.window_cap_in_step_test;
   config.kv.adopts_group_by_group = config.behavior.adopts_group_by_group;
   config.kv.mamba_needs_go_below_zero = config.behavior.mamba_needs_go_below_zero;
+  config.kv.eagle_lengthens_mamba_hits = config.behavior.eagle_lengthens_mamba_hits;
   return config;
 }
 

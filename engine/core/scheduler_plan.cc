@@ -500,10 +500,14 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
 }
 
 absl::Status Scheduler::PoolExhausted() const {
-  const std::int32_t blocks = kv_.refused_blocks();
-  if (blocks == 0) return absl::InternalError("AssertionError: ");  // DEF-3
+  const GrowthFault& fault = kv_.growth_fault();
+  if (fault.missing_blocks == 0) {
+    return absl::InternalError(absl::StrCat("AssertionError: num_required_blocks ",
+                                            fault.wanted_length, " < len(req_blocks) ",
+                                            fault.present_length));
+  }
   return absl::InternalError(
-      absl::StrCat("ValueError: Cannot get ", blocks, " free blocks from the pool"));
+      absl::StrCat("ValueError: Cannot get ", fault.missing_blocks, " free blocks from the pool"));
 }
 
 // ---- After the decisions ------------------------------------------------------------------------

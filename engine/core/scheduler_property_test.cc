@@ -28,9 +28,13 @@ World ArbitraryWorld() {
   world.depth = config.async_scheduling ? *rc::gen::inRange(1, 3) : 1;
   const KvGroupSpec full{AttentionKind::kFull, 4, 0};
   const KvGroupSpec window{AttentionKind::kSlidingWindow, 4, *rc::gen::element(1, 4, 9)};
-  config.kv.groups = *rc::gen::element(
-      std::vector<KvGroupSpec>{full}, std::vector<KvGroupSpec>{window},
-      std::vector<KvGroupSpec>{full, window}, std::vector<KvGroupSpec>{window, full});
+  KvGroupSpec mamba{AttentionKind::kMamba, 4};
+  mamba.mamba_mode = *rc::gen::element(MambaMode::kAll, MambaMode::kAlign);
+  mamba.speculative_blocks = config.num_speculative_tokens;
+  using Groups = std::vector<KvGroupSpec>;
+  config.kv.groups =
+      *rc::gen::element(Groups{full}, Groups{window}, Groups{full, window}, Groups{window, full},
+                        Groups{mamba}, Groups{full, mamba}, Groups{mamba, full, window});
   return world;
 }
 

@@ -70,7 +70,7 @@ std::int32_t AttentionGroup::BlocksNeeded(RequestHandle request, const BlockDema
 
 bool AttentionGroup::AppendFresh(State& state, std::int32_t count) {
   if (static_cast<std::uint32_t>(count) > pool_.num_free()) {
-    refused_blocks_ = count;
+    growth_fault_ = {.missing_blocks = count};
     return false;
   }
   if (count == 0) return true;
@@ -107,7 +107,8 @@ void AttentionGroup::AdoptHits(RequestHandle request, std::span<const BlockId> h
     return;
   }
   TALLY_CHECK(state.table.length == 0, "a table of %u blocks adopts a prefix", state.table.length);
-  const auto skipped_blocks = static_cast<std::size_t>(SkippedTokens(total) / block_size());
+  const auto skipped_blocks =
+      static_cast<std::size_t>(std::max(SkippedTokens(total), 0) / block_size());
   hits = hits.subspan(std::min(hits.size(), skipped_blocks));
   pool_.Touch(hits);
   const std::size_t length = skipped_blocks + hits.size();

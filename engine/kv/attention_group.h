@@ -40,6 +40,14 @@ struct BlockDemand {
   std::int32_t encoder = 0;   // encoder tokens for cross attention
 };
 
+// Why a table could not grow although the test for free blocks had passed, which only faults of the
+// reference engine make possible. Either blocks were missing, or the table was too long.
+struct GrowthFault {
+  std::int32_t missing_blocks = 0;   // that the pool could not give; 0: the table was too long
+  std::uint32_t wanted_length = 0;   // entries that the step asks for, and
+  std::uint32_t present_length = 0;  // those that the table has
+};
+
 class AttentionGroup {
  public:
   static constexpr std::int32_t kNotCounted = -1;
@@ -66,8 +74,8 @@ class AttentionGroup {
   std::int32_t num_cached_blocks(RequestHandle request) const {
     return At(request).num_cached_blocks;
   }
-  // Blocks that the last growth which failed could not get.
-  std::int32_t refused_blocks() const { return refused_blocks_; }
+  // About the last growth that failed.
+  const GrowthFault& growth_fault() const { return growth_fault_; }
   // From now on fresh blocks are noted for TakeFreshBlocks.
   void NoteFreshBlocks() { notes_fresh_blocks_ = true; }
   // Appends the noted blocks that were allocated since the last call, in order.
@@ -92,6 +100,8 @@ class AttentionGroup {
   virtual std::int32_t BlocksForAlone(std::int32_t tokens) const {
     return std::min(CeilDiv(tokens, block_size()), BlockCap());
   }
+  // Whether a hit of this kind honours HitQuery::drop_last_block.
+  virtual bool DropsLastBlock() const { return false; }
   // Finds the longest hit that all groups of `joint` (equal specs, this one among them) hold;
   // writes the blocks of each into `hits[i]`, null blocks where the kind needs none. All lists have
   // the same length.
@@ -164,7 +174,7 @@ class AttentionGroup {
   std::int32_t LeadingNulls(RequestHandle request) const;
   std::span<BlockId> Mutable(State& state) { return tables_.View(state.table); }
 
-  std::int32_t refused_blocks_ = 0;
+  GrowthFault growth_fault_;
   const KvGroupSpec spec_;
   const std::uint32_t index_;
   BlockPool& pool_;

@@ -12,6 +12,7 @@ class FullAttention final : public AttentionGroup {
   using AttentionGroup::AttentionGroup;
 
   std::int32_t SkippedTokens(std::int32_t) const override { return 0; }
+  bool DropsLastBlock() const override { return true; }
   // One probe a hit block and group, and one for the block that misses.
   void FindLongestHit(const HitQuery& query, std::span<AttentionGroup* const> joint,
                       std::span<std::vector<BlockId>* const> hits) const override;

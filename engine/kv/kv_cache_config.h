@@ -47,9 +47,10 @@ struct KvCacheConfig {
   bool use_eagle = false;
 
   // Faults of the reference engine, kept where its decisions are to be reproduced; see Behavior.
-  bool window_cap_in_step_test = false;    // DEF-2
-  bool adopts_group_by_group = false;      // DEF-1
-  bool mamba_needs_go_below_zero = false;  // DEF-3
+  bool window_cap_in_step_test = false;     // DEF-2
+  bool adopts_group_by_group = false;       // DEF-1
+  bool mamba_needs_go_below_zero = false;   // DEF-3
+  bool eagle_lengthens_mamba_hits = false;  // GRP-72
 };
 
 }  // namespace tally

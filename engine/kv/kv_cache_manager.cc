@@ -95,7 +95,7 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
     : config_(WithDefaultGroup(config)),
       pool_(config_.num_blocks, config_.enable_prefix_caching),
       groups_(CreateGroups(config_, pool_, tables_)),
-      search_(groups_, config_.block_size, config_.use_eagle) {
+      search_(groups_, config_) {
   const auto is_mamba = [](const auto& group) {
     return group->spec().kind == AttentionKind::kMamba;
   };
@@ -116,6 +116,13 @@ void KvCacheManager::FindLongestHit(std::span<const BlockHash> hashes, std::int3
   hit.blocks.resize(groups_.size());
   hit.Clear();
   if (config_.enable_prefix_caching && max_tokens > 0) search_.Find(hashes, max_tokens, hit);
+  if (config_.eagle_lengthens_mamba_hits) return;
+  for (std::uint32_t g = 0; g < num_groups(); ++g) {
+    TALLY_CHECK(static_cast<std::int64_t>(hit.blocks[g].size()) * groups_[g]->block_size() ==
+                    hit.num_tokens,
+                "group %u: %zu blocks for a hit of %d tokens", g, hit.blocks[g].size(),
+                hit.num_tokens);
+  }
 }
 
 bool KvCacheManager::FitsWholeSequence(RequestHandle request, std::int32_t known,
@@ -171,7 +178,9 @@ AllocationResult KvCacheManager::Allocate(RequestHandle request, const Allocatio
     UpdateLimits(request);
     return AllocationResult::kNoSpace;
   }
-  if (hit_tokens > 0 || args.external > 0) {
+  bool has_prefix = args.external > 0;
+  for (std::uint32_t g = 0; g < num_groups(); ++g) has_prefix |= !HitBlocks(args.hit, g).empty();
+  if (has_prefix) {
     // All groups hold on to their hits before any takes fresh blocks, which might be another's
     // hits.
     const std::int32_t adopted = local + args.external;
@@ -196,7 +205,7 @@ AllocationResult KvCacheManager::Allocate(RequestHandle request, const Allocatio
 }
 
 AllocationResult KvCacheManager::Exhausted(const AttentionGroup& group) {
-  refused_blocks_ = group.refused_blocks();
+  growth_fault_ = group.growth_fault();
   return AllocationResult::kPoolExhausted;
 }
 

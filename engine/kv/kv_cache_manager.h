@@ -135,9 +135,8 @@ class KvCacheManager {
   // Empties the prefix cache; false, and no change, while a block is in use (POOL-20).
   bool ResetPrefixCache() { return pool_.ResetPrefixCache(); }
 
-  // After kPoolExhausted: the blocks that could not be had, or 0 when the table was longer than
-  // wanted.
-  std::int32_t refused_blocks() const { return refused_blocks_; }
+  // After kPoolExhausted: why.
+  const GrowthFault& growth_fault() const { return growth_fault_; }
 
   // For tests: aborts unless pool and tables agree; `handles` are all that may hold blocks.
   // O(blocks).
@@ -153,7 +152,7 @@ class KvCacheManager {
   };
 
   static std::span<const BlockId> HitBlocks(const PrefixHit* hit, std::uint32_t group) {
-    if (hit == nullptr || hit->num_tokens == 0) return {};
+    if (hit == nullptr || hit->blocks.empty()) return {};
     return hit->blocks[group];
   }
   void UpdateLimits(RequestHandle request);
@@ -165,7 +164,7 @@ class KvCacheManager {
   std::vector<std::unique_ptr<AttentionGroup>> groups_;
   PrefixSearch search_;
   std::vector<Limits> limits_;
-  std::int32_t refused_blocks_ = 0;
+  GrowthFault growth_fault_;
 };
 
 }  // namespace tally

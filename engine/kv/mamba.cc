@@ -13,7 +13,7 @@ void Mamba::Reserve(std::size_t num_handles) {
 
 BlockDemand Mamba::WithSpares(const BlockDemand& demand) const {
   BlockDemand widened = demand;
-  widened.slots += block_size() * spec_.speculative_blocks;
+  widened.slots += block_size() * spec_.speculative_blocks;  // GRP-43
   return widened;
 }
 
@@ -45,69 +45,67 @@ void Mamba::FindLongestHit(const HitQuery& query, std::span<AttentionGroup* cons
   }
 }
 
+bool Mamba::IsComputedInThisStep(std::span<const BlockId> hits) const {
+  return !hits.empty() && hits.back() != kNullBlock && pool_.IsCached(hits.back()) &&
+         registered_this_step_.contains(pool_.KeyOf(hits.back()));
+}
+
 std::int32_t Mamba::BlocksNeeded(RequestHandle request, const BlockDemand& demand,
                                  std::span<const BlockId> hits, std::int32_t most_blocks) const {
-  if (!hits.empty() && hits.back() != kNullBlock && pool_.IsCached(hits.back()) &&
-      registered_this_step_.contains(pool_.KeyOf(hits.back()))) {
-    return static_cast<std::int32_t>(pool_.num_blocks()) +
-           1;  // more than there are: wait for the next step
+  if (IsComputedInThisStep(hits)) {
+    // More than there are, so that the request waits for the next step.
+    return static_cast<std::int32_t>(pool_.num_blocks()) + 1;
   }
   if (!align()) return AttentionGroup::BlocksNeeded(request, WithSpares(demand), hits, most_blocks);
-  const std::int32_t required = CeilDiv(demand.main, block_size()) + spec_.speculative_blocks;
-  std::int32_t fresh = required - static_cast<std::int32_t>(hits.size() + At(request).table.length);
+  const std::size_t present = hits.size() + At(request).table.length;
+  std::int32_t fresh =
+      static_cast<std::int32_t>(AlignedLength(demand.main)) - static_cast<std::int32_t>(present);
   if (fresh > 0) {
-    fresh = aligned_[Index(request)].allocated ? 1 : 1 + spec_.speculative_blocks;
+    // However far the table grows, only one place more is a block: between states are null blocks.
+    fresh = aligned_[Index(request)].has_spares ? 1 : 1 + spec_.speculative_blocks;
   } else if (!needs_go_below_zero_) {
     fresh = 0;
   }
   return fresh + Revived(hits, 0);
 }
 
-bool Mamba::GrowToExternal(RequestHandle request, std::int32_t tokens) {
-  // Room for the tokens themselves; the spares come with the step's own growth.
-  return AttentionGroup::GrowToExternal(request, tokens);
-}
-
 bool Mamba::Grow(RequestHandle request, const BlockDemand& demand, std::uint32_t& first_new) {
-  if (align()) return GrowAligned(request, demand, first_new);
+  // Look-ahead slots would break the alignment, and drafters have no Mamba layers (GRP-45).
+  if (align()) return GrowAligned(request, demand.main, first_new);
   return AttentionGroup::Grow(request, WithSpares(demand), first_new);
 }
 
-bool Mamba::GrowAligned(RequestHandle request, const BlockDemand& demand,
-                        std::uint32_t& first_new) {
+bool Mamba::GrowAligned(RequestHandle request, std::int32_t tokens, std::uint32_t& first_new) {
   State& state = At(request);
   Aligned& aligned = aligned_[Index(request)];
-  const auto required = static_cast<std::uint32_t>(CeilDiv(demand.main, block_size())) + spares();
-  const std::uint32_t previous = state.table.length;
-  first_new = previous;
-  if (required == previous) return true;
-  // Fewer drafts than in the last step: upstream asserts (DEF-3), the table is simply long enough.
-  if (required < previous) {
-    refused_blocks_ = 0;
+  const std::uint32_t wanted = AlignedLength(tokens);
+  const std::uint32_t present = state.table.length;
+  first_new = present;
+  if (wanted == present) return true;
+  if (wanted < present) {
+    // Drafts that reached the next block were refused, and this step has fewer. With fewer spares
+    // than a block has tokens nothing was moved for them: the places that the step uses are there.
+    growth_fault_ = {.wanted_length = wanted, .present_length = present};
     return !needs_go_below_zero_;
   }
-  if (aligned.allocated) {
-    aligned.last_state = previous - 1 - spares();
-  } else if (previous > 0) {
-    aligned.last_state = previous - 1;  // the hit
+  if (aligned.has_spares) {
+    aligned.previous_state = present - 1 - num_spares();
+  } else if (present > 0) {
+    aligned.previous_state = present - 1;  // the hit
   }
-  // States between the newest and the one that this step ends with are never materialised.
-  const std::uint32_t last_place = required - spares() - 1;
-  if (last_place > previous) AppendNulls(state, last_place - previous);
-  if (aligned.allocated) {
-    // The spares of the last step move behind the new state; those that stand behind it already
-    // stay.
-    for (std::uint32_t i = previous - spares(); i < previous && i < last_place; ++i) {
+  const std::uint32_t new_state = wanted - num_spares() - 1;  // its place
+  if (new_state > present) AppendNulls(state, new_state - present);
+  if (aligned.has_spares) {
+    // Spares before the new state move behind it; those that stand at its place or behind stay.
+    for (std::uint32_t i = present - num_spares(); i < present && i < new_state; ++i) {
       const BlockId moved = Mutable(state)[i];
       AppendBlock(state, moved);
       Mutable(state)[i] = kNullBlock;
     }
   }
-  const auto missing =
-      static_cast<std::int32_t>(required) - static_cast<std::int32_t>(state.table.length);
-  TALLY_CHECK(missing >= 0, "%u entries, %u wanted", state.table.length, required);
-  if (!AppendFresh(state, missing)) return false;
-  aligned.allocated = true;
+  TALLY_CHECK(state.table.length <= wanted, "%u entries, %u wanted", state.table.length, wanted);
+  if (!AppendFresh(state, static_cast<std::int32_t>(wanted - state.table.length))) return false;
+  aligned.has_spares = true;
   return true;
 }
 
@@ -116,6 +114,7 @@ void Mamba::Register(RequestHandle request, std::int32_t tokens,
   const std::int32_t before = std::max(num_cached_blocks(request), 0);
   AttentionGroup::Register(request, tokens, hashes);
   if (!caching_) return;
+  // These states exist once the step is computed.
   const std::span<const BlockId> table = Table(request);
   for (std::int32_t i = before;
        i < num_cached_blocks(request) && i < static_cast<std::int32_t>(table.size()); ++i) {
@@ -125,15 +124,16 @@ void Mamba::Register(RequestHandle request, std::int32_t tokens,
 }
 
 void Mamba::RemoveSkipped(RequestHandle request, std::int32_t total_computed) {
-  // The spares hold the states of drafts that may have been rejected.
+  // Drafts among the computed tokens may still be refused, and then an older state is read.
   const std::int32_t computed = std::max(0, total_computed - spec_.speculative_blocks);
   AttentionGroup::RemoveSkipped(request, computed);
   if (!align()) return;
-  // The scan from the newest skipped state stops at the null blocks between states: the last one is
-  // freed by itself.
-  const std::optional<std::uint32_t> last = aligned_[Index(request)].last_state;
-  if (!last || static_cast<std::int32_t>(*last) >= CeilDiv(computed, block_size()) - 1) return;
-  BlockId& block = Mutable(At(request))[*last];
+  // The scan down from the newest skipped state ended at the null blocks before it: the state that
+  // the last growth started from may stand before these.
+  const std::optional<std::uint32_t> previous = aligned_[Index(request)].previous_state;
+  const std::int32_t newest = CeilDiv(computed, block_size()) - 1;
+  if (!previous || static_cast<std::int32_t>(*previous) >= newest) return;
+  BlockId& block = Mutable(At(request))[*previous];
   if (block == kNullBlock) return;
   pool_.FreeTailFirst(std::span(&block, 1));
   block = kNullBlock;
@@ -145,7 +145,7 @@ void Mamba::Free(RequestHandle request) {
 }
 
 std::int32_t Mamba::SlotCapacity(RequestHandle request) const {
-  if (align()) return 0;
+  if (align()) return 0;  // no step is without work: states move
   return std::max(0,
                   AttentionGroup::SlotCapacity(request) - block_size() * spec_.speculative_blocks);
 }

@@ -1,10 +1,19 @@
-// Mamba layers: a block holds one state of the whole sequence instead of the KV of its tokens
-// (kv_cache.md GRP-40 to 48).
+// Mamba layers: a block holds one state of the whole sequence instead of the keys and values of its
+// tokens (kv_cache.md GRP-40 to 48). Place i of a table is for the state after the tokens of block
+// i; the entries behind the newest state are spares, which take the states after each draft.
 //
-// Mode "none" keeps one state a request. Mode "all" keeps the state at the end of every block, so
-// that prefixes can be found. Mode "align" keeps the states at the ends of steps only, which the
-// scheduler cuts at block boundaries; the table then has null blocks between states. Every request
-// owns spare states for drafts at the end of its table.
+// The modes differ in which states are kept. With block size 4, two spares x, and 18 tokens
+// computed in steps of 8, 8 and 2:
+//
+//   none   one state for the whole request, since a block has max_model_len tokens    [s18 x x]
+//   all    the state at the end of every block, each of which a later prompt can start from
+//                                                            [-  -  -  s16 s18 x x], older ones
+//          are given back as the sequence grows but stay in the prefix cache
+//   align  the states at the ends of steps, which the scheduler cuts at block boundaries (SCH-60);
+//          what lies between is never computed               [-  -  -  s16 s18 x x]
+//
+// "-" is the null block. Under "align" a request takes one block for the new state of each step
+// that reaches another block, and its spares move along.
 #ifndef TALLY_ENGINE_KV_MAMBA_H_
 #define TALLY_ENGINE_KV_MAMBA_H_
 
@@ -35,34 +44,38 @@ class Mamba final : public AttentionGroup {
 
   std::int32_t BlocksNeeded(RequestHandle request, const BlockDemand& demand,
                             std::span<const BlockId> hits, std::int32_t most_blocks) const override;
-  bool GrowToExternal(RequestHandle request, std::int32_t tokens) override;
   bool Grow(RequestHandle request, const BlockDemand& demand, std::uint32_t& first_new) override;
   void Register(RequestHandle request, std::int32_t tokens,
                 std::span<const BlockHash> hashes) override;
   void RemoveSkipped(RequestHandle request, std::int32_t total_computed) override;
   void Free(RequestHandle request) override;
   std::int32_t SlotCapacity(RequestHandle request) const override;
-  // States move at every step under "align": no step is without work.
   std::int32_t NextSkip(RequestHandle request) const override;
 
  private:
   // What mode "align" remembers of a request that holds blocks.
   struct Aligned {
-    bool allocated = false;  // got its spare states
-    std::optional<std::uint32_t> last_state;
+    bool has_spares = false;  // its table grew at least once, and ends with its spares
+    // Place of the state that the newest growth started from: free once the step is computed.
+    std::optional<std::uint32_t> previous_state;
   };
 
   bool align() const { return spec_.mamba_mode == MambaMode::kAlign; }
-  std::uint32_t spares() const { return static_cast<std::uint32_t>(spec_.speculative_blocks); }
+  std::uint32_t num_spares() const { return static_cast<std::uint32_t>(spec_.speculative_blocks); }
+  // Entries of a table under "align" that ends with the state after `tokens` tokens and the spares.
+  std::uint32_t AlignedLength(std::int32_t tokens) const {
+    return static_cast<std::uint32_t>(CeilDiv(tokens, block_size())) + num_spares();
+  }
+  // The demand with room for the spares; not for "align".
   BlockDemand WithSpares(const BlockDemand& demand) const;
-  bool GrowAligned(RequestHandle request, const BlockDemand& demand, std::uint32_t& first_new);
+  // Whether this step computes the state in `hits`, so that nobody can start from it yet (GRP-44).
+  bool IsComputedInThisStep(std::span<const BlockId> hits) const;
+  bool GrowAligned(RequestHandle request, std::int32_t tokens, std::uint32_t& first_new);
 
   const bool caching_;
-  const bool needs_go_below_zero_;
+  const bool needs_go_below_zero_;  // see Behavior::mamba_needs_go_below_zero
   std::vector<Aligned> aligned_;
-  // Keys that were registered in this step: their states are not computed yet, so nobody may start
-  // from them (GRP-44).
-  absl::flat_hash_set<BlockHash> registered_this_step_;
+  absl::flat_hash_set<BlockHash> registered_this_step_;  // group keys
 };
 
 }  // namespace tally

@@ -22,8 +22,8 @@ BlockHash Join(std::span<const BlockHash> hashes) {
 }  // namespace
 
 PrefixSearch::PrefixSearch(std::span<const std::unique_ptr<AttentionGroup>> groups,
-                           std::int32_t hash_block_size, bool use_eagle)
-    : hash_block_size_(hash_block_size), use_eagle_(use_eagle) {
+                           const KvCacheConfig& config)
+    : hash_block_size_(config.block_size) {
   for (const std::unique_ptr<AttentionGroup>& group : groups) {
     alignment_ = std::lcm(alignment_, group->block_size());
     auto same = std::find_if(sets_.begin(), sets_.end(), [&](const AttentionSet& set) {
@@ -32,6 +32,8 @@ PrefixSearch::PrefixSearch(std::span<const std::unique_ptr<AttentionGroup>> grou
     if (same == sets_.end()) {
       AttentionSet set;
       set.full = group->spec().kind == AttentionKind::kFull;
+      set.drops_last =
+          config.use_eagle && (group->DropsLastBlock() || config.eagle_lengthens_mamba_hits);
       same = sets_.insert(sets_.end(), std::move(set));
     }
     same->groups.push_back(group.get());
@@ -66,7 +68,7 @@ void PrefixSearch::Find(std::span<const BlockHash> hashes, std::int32_t max_toke
                         PrefixHit& hit) {
   hashes_ = hashes;
   if (sets_.size() == 1) {
-    hit.num_tokens = SearchSet(sets_[0], max_tokens, use_eagle_, hit);
+    hit.num_tokens = SearchSet(sets_[0], max_tokens, sets_[0].drops_last, hit);
     return;
   }
   for (AttentionSet& set : sets_) set.searched = set.dropped_last = false;
@@ -84,7 +86,7 @@ void PrefixSearch::Find(std::span<const BlockHash> hashes, std::int32_t max_toke
       }
       // EAGLE's drop is made once a candidate: a group that dropped already must not lose a block
       // at every pass (GRP-74).
-      const bool drop = use_eagle_ && !set.dropped_last;
+      const bool drop = set.drops_last && !set.dropped_last;
       const std::int32_t bound = drop ? std::min(current + size, max_tokens) : current;
       const std::int32_t found = SearchSet(set, bound, drop, hit);
       if (drop) {
@@ -101,10 +103,12 @@ void PrefixSearch::Find(std::span<const BlockHash> hashes, std::int32_t max_toke
   }
   if (sets_[0].full) {
     const auto blocks = static_cast<std::size_t>(candidate / sets_[0].groups[0]->block_size());
-    for (AttentionGroup* group : sets_[0].groups) hit.blocks[group->index()].resize(blocks);
+    for (AttentionGroup* group : sets_[0].groups) {
+      std::vector<BlockId>& found = hit.blocks[group->index()];
+      found.resize(std::min(found.size(), blocks));
+    }
   }
   hit.num_tokens = candidate;
-  if (candidate == 0) hit.Clear();
 }
 
 }  // namespace tally

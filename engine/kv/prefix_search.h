@@ -15,7 +15,8 @@
 namespace tally {
 
 // A hit: its length and, for each group, the blocks that hold it (null blocks where the group needs
-// none).
+// none). Every group's blocks cover the length, except under
+// KvCacheConfig::eagle_lengthens_mamba_hits.
 struct PrefixHit {
   std::int32_t num_tokens = 0;
   std::vector<std::vector<BlockId>> blocks;
@@ -28,9 +29,9 @@ struct PrefixHit {
 
 class PrefixSearch {
  public:
-  // `hash_block_size` tokens a hash; the groups outlive the search.
+  // The groups are those of `config` and outlive the search.
   PrefixSearch(std::span<const std::unique_ptr<AttentionGroup>> groups,
-               std::int32_t hash_block_size, bool use_eagle);
+               const KvCacheConfig& config);
 
   // Finds the longest hit of at most `max_tokens` tokens; `hit.blocks` has one list a group.
   void Find(std::span<const BlockHash> hashes, std::int32_t max_tokens, PrefixHit& hit);
@@ -44,8 +45,9 @@ class PrefixSearch {
   struct AttentionSet {
     std::vector<AttentionGroup*> groups;
     bool full = false;
+    bool drops_last = false;  // is searched one block further for EAGLE, to drop that block
     bool searched = false;
-    bool dropped_last = false;  // EAGLE's drop was made for the present candidate length
+    bool dropped_last = false;  // the drop was made for the present candidate length
   };
 
   // Searches `set` for a hit of at most `max_tokens`; answers its blocks.
@@ -55,7 +57,6 @@ class PrefixSearch {
   std::vector<AttentionSet> sets_;  // full attention first
   std::int32_t hash_block_size_;
   std::int32_t alignment_ = 1;
-  bool use_eagle_;
   std::vector<BlockHash> joined_;
   std::span<const BlockHash> hashes_;
 };

@@ -18,6 +18,7 @@ class SlidingWindow final : public AttentionGroup {
     return std::max(0, computed - spec_.window + 1);
   }
   std::int32_t BlockCap() const override { return block_cap_; }
+  bool DropsLastBlock() const override { return true; }
   // Searches from the end for a run of blocks that covers the window. At most one probe a block and
   // group.
   void FindLongestHit(const HitQuery& query, std::span<AttentionGroup* const> joint,
