@@ -369,24 +369,5 @@ TEST(ReplayerTest, SameInputsGiveTheSameReport) {
   EXPECT_EQ(run(), run());
 }
 
-// A cache that holds everything reaches the bound but for the last token of a prompt, which is
-// always computed, and parts of blocks.
-TEST(ReplayerTest, LargeCacheReachesTheBoundOfThePublishedTrace) {
-  const std::string path = SharedTrace("mooncake_conversation.jsonl");
-  if (path.empty()) GTEST_SKIP() << "../shared/traces/mooncake_conversation.jsonl is not there";
-  absl::StatusOr<std::unique_ptr<WorkloadFile>> file = WorkloadFile::Open(path, {});
-  ASSERT_TRUE(file.ok());
-  ReplaySettings settings;
-  settings.num_blocks = 1'000'000;
-  settings.linear = LinearParameters{.fixed = 1e-3};
-  ReplayOptions options;
-  options.limit = 1'500;
-  const ReplayReport report = MustReplay(*ResolveReplayConfig(settings), **file, options);
-  EXPECT_EQ(report.num_done, 1'500);
-  EXPECT_LE(report.hit_rate(), report.hit_rate_bound);
-  EXPECT_NEAR(report.hit_rate(), report.hit_rate_bound, 0.002);
-  EXPECT_GT(report.hit_rate_bound, 0.2);
-}
-
 }  // namespace
 }  // namespace tally
