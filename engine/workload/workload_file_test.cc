@@ -256,35 +256,5 @@ TEST(WorkloadFileTest, BrokenCsvRows) {
             "2:5: num_total_tokens: 4, wanted num_prefill_tokens + num_decode_tokens, 3");
 }
 
-struct Published {
-  const char* name;
-  std::size_t num_requests;
-  std::int64_t num_prompt_tokens;
-  std::size_t num_distinct;
-  double bound;  // to a tenth of a percent
-};
-
-// The numbers that the traces' page gives, and sums over the files.
-TEST(WorkloadFileTest, PublishedTraces) {
-  const Published files[] = {
-      {"mooncake_conversation.jsonl", 12'031, 144'793'823, 182'790, 0.374},
-      {"mooncake_synthetic.jsonl", 3'993, 61'194'628, 43'924, 0.651},
-      {"rtpllm_online.jsonl", 8'332, 50'559'726, 35'346, 0.206},
-      {"azure2023_code.csv", 8'819, 18'059'974, 0, 0},
-      {"azure2023_conv.csv", 19'366, 22'361'870, 0, 0},
-      {"vidur_arxiv_lengths.csv", 28'257, 73'131'321, 0, 0},
-  };
-  for (const Published& file : files) {
-    const std::string path = SharedTrace(file.name);
-    if (path.empty()) GTEST_SKIP() << "../shared/traces/" << file.name << " is not there";
-    const Contents contents = ReadAll(path);
-    EXPECT_EQ(contents.error, "");
-    EXPECT_EQ(contents.requests.size(), file.num_requests) << file.name;
-    EXPECT_EQ(contents.bound.num_prompt_tokens(), file.num_prompt_tokens) << file.name;
-    EXPECT_EQ(contents.bound.num_distinct(), file.num_distinct) << file.name;
-    EXPECT_NEAR(contents.bound.fraction(), file.bound, 0.0005) << file.name;
-  }
-}
-
 }  // namespace
 }  // namespace tally
