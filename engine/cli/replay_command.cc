@@ -257,6 +257,23 @@ void AddReplayCommand(CLI::App& app, CommandRunner& run) {
   command->add_option("--behavior", s.behavior, "corrected or vllm_0_20")
       ->check(CLI::IsMember({"corrected", "vllm_0_20"}))
       ->group("Engine");
+  command
+      ->add_option("--connector", s.connector,
+                   "offload (to host memory) or store (shared, over the network)")
+      ->check(CLI::IsMember({"none", "offload", "store"}))
+      ->group("Engine");
+  command
+      ->add_option("--connector-gib", s.connector_gib, "What it holds (offload: 256, store: 4096)")
+      ->check(CLI::Range(1e-3, 1e7))
+      ->group("Engine");
+  command
+      ->add_option("--connector-gb-s", s.connector_gb_s,
+                   "Its link, each way (offload: 55 a GPU, store: 50)")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->group("Engine");
+  command->add_option("--connector-eviction", s.connector_eviction, "lru or arc")
+      ->check(CLI::IsMember({"lru", "arc"}))
+      ->group("Engine");
   command->add_flag("--no-prefix-caching", a.no_prefix_caching, "Compute every prompt in full")
       ->group("Engine");
   command->add_flag("--no-chunked-prefill", a.no_chunked_prefill, "A prompt in one step")

@@ -128,6 +128,43 @@ std::int32_t SmallestTensorParallelSize(const ModelSpec& model, const GpuSpec& g
 }
 
 absl::Status UnknownName(std::string_view key, std::string_view name,
+                         const std::vector<std::string>& names);
+
+// Host memory behind a PCIe 5.0 x16 link of each GPU (about 55 GB/s of its 63 in practice), or a
+// store behind a network card of 400 Gbit/s a server; sizes as they are bought with such servers.
+absl::Status ResolveConnector(const ReplaySettings& settings, ReplayConfig& config) {
+  const std::string kind = settings.connector.value_or("none");
+  if (kind == "none") {
+    if (!settings.connector_gib && !settings.connector_gb_s && !settings.connector_eviction)
+      return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "connector: none, wanted offload or store with a size, a bandwidth or an eviction policy");
+  }
+  if (kind != "offload" && kind != "store")
+    return UnknownName("connector", kind, {"none", "offload", "store"});
+  const bool host = kind == "offload";
+  const std::string eviction = settings.connector_eviction.value_or("lru");
+  if (eviction != "lru" && eviction != "arc")
+    return UnknownName("connector.eviction", eviction, {"lru", "arc"});
+  const double bytes = settings.connector_gib.value_or(host ? 256 : 4096) * kGiB;
+  const double block_bytes = config.model.kv_bytes_per_token() * config.engine.kv.block_size;
+  const double blocks = std::floor(bytes / block_bytes);
+  constexpr double kMostBlocks = 1 << 28;
+  if (blocks < 1 || blocks > kMostBlocks) {
+    return absl::InvalidArgumentError(
+        fmt::format("connector.gib: {:g} holds {:.0f} blocks of {:.0f} bytes, wanted 1 to {:.0f}",
+                    bytes / kGiB, blocks, block_bytes, kMostBlocks));
+  }
+  const double bandwidth = settings.connector_gb_s.value_or(host ? 55 * config.num_gpus : 50);
+  config.connector =
+      ReplayConnector{.kind = kind,
+                      .num_blocks = static_cast<std::uint32_t>(blocks),
+                      .bytes_per_second = bandwidth * 1e9,
+                      .eviction = eviction == "arc" ? EvictionPolicy::kArc : EvictionPolicy::kLru};
+  return absl::OkStatus();
+}
+
+absl::Status UnknownName(std::string_view key, std::string_view name,
                          const std::vector<std::string>& names) {
   return absl::InvalidArgumentError(
       fmt::format("{}: \"{}\", wanted one of {}", key, name, fmt::join(names, ", ")));
@@ -143,6 +180,7 @@ absl::StatusOr<ReplaySettings> ParseReplaySettings(std::string_view text) {
   const nlohmann::json* model = reader.Any("model");
   const nlohmann::json* gpu = reader.Any("gpu");
   const nlohmann::json* step_time = reader.Any("step_time");
+  const nlohmann::json* connector = reader.Any("connector");
   reader.Integer("tensor_parallel_size", 1, kMostGpus, settings.tensor_parallel_size);
   reader.Number("gpu_memory_utilization", 0, 1, settings.gpu_memory_utilization);
   reader.NumberFromZero("reserved_gib", 1e6, settings.reserved_gib);
@@ -173,6 +211,17 @@ absl::StatusOr<ReplaySettings> ParseReplaySettings(std::string_view text) {
     absl::StatusOr<GpuSpec> custom = ParseGpu(*gpu);
     if (!custom.ok()) return custom.status();
     settings.custom_gpu = *std::move(custom);
+  }
+  if (connector != nullptr) {
+    ConfigReader keys(*connector, "connector");
+    keys.Text("kind", {"none", "offload", "store"}, settings.connector);
+    keys.Number("gib", 0, 1e7, settings.connector_gib);
+    keys.Number("gb_s", 0, 1e6, settings.connector_gb_s);
+    keys.Text("eviction", {"lru", "arc"}, settings.connector_eviction);
+    if (absl::Status status = keys.Finish(); !status.ok()) return status;
+    if (!settings.connector) {
+      return absl::InvalidArgumentError("connector.kind: missing, wanted none, offload or store");
+    }
   }
   if (step_time != nullptr) {
     if (absl::Status status = ParseStepTime(*step_time, settings); !status.ok()) return status;
@@ -205,6 +254,10 @@ ReplaySettings Override(ReplaySettings base, const ReplaySettings& over) {
   take(&ReplaySettings::async_scheduling);
   take(&ReplaySettings::policy);
   take(&ReplaySettings::behavior);
+  take(&ReplaySettings::connector);
+  take(&ReplaySettings::connector_gib);
+  take(&ReplaySettings::connector_gb_s);
+  take(&ReplaySettings::connector_eviction);
   take(&ReplaySettings::compute_efficiency);
   take(&ReplaySettings::memory_efficiency);
   take(&ReplaySettings::fixed_overhead_ms);
@@ -284,6 +337,7 @@ absl::StatusOr<ReplayConfig> ResolveReplayConfig(const ReplaySettings& settings)
     engine.kv.num_blocks = static_cast<std::uint32_t>(blocks);
   }
   if (absl::Status status = engine.Validate(); !status.ok()) return status;
+  if (absl::Status status = ResolveConnector(settings, config); !status.ok()) return status;
 
   if (settings.linear.has_value()) {
     config.step_time = std::make_shared<LinearModel>(*settings.linear);

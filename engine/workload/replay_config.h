@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/connector/offload_policy.h"
 #include "engine/core/engine_config.h"
 #include "engine/workload/hardware.h"
 #include "engine/workload/step_time_model.h"
@@ -41,6 +42,12 @@ struct ReplaySettings {
   std::optional<std::string> policy;
   std::optional<std::string> behavior;
 
+  // connector
+  std::optional<std::string> connector;           // "none", "offload" or "store"
+  std::optional<double> connector_gib;            // what it holds
+  std::optional<double> connector_gb_s;           // of its link, each way
+  std::optional<std::string> connector_eviction;  // "lru" or "arc"
+
   // step_time
   std::optional<double> compute_efficiency;
   std::optional<double> memory_efficiency;
@@ -57,8 +64,17 @@ absl::StatusOr<ReplaySettings> ParseReplaySettings(std::string_view json);
 // Settings of `over` win.
 ReplaySettings Override(ReplaySettings base, const ReplaySettings& over);
 
+// A larger, slower store of KV blocks beside the engine.
+struct ReplayConnector {
+  std::string kind;              // "offload": host memory; "store": a store over the network
+  std::uint32_t num_blocks = 0;  // of the engine's size
+  double bytes_per_second = 0;   // of its link, each way
+  EvictionPolicy eviction = EvictionPolicy::kLru;
+};
+
 struct ReplayConfig {
   EngineConfig engine;
+  std::optional<ReplayConnector> connector;
   ModelSpec model;
   GpuSpec gpu;
   std::int32_t num_gpus = 1;

@@ -89,6 +89,13 @@ std::string FormatReplayReport(const ReplayReport& report, const ReplayConfig& c
       engine.policy == SchedulingPolicy::kFcfs ? "fcfs" : "priority",
       engine.async_scheduling ? ", asynchronous" : ""));
   table.Line(fmt::format("step time  {}", config.step_time->Describe()));
+  if (config.connector) {
+    table.Line(fmt::format("connector  {}: {} blocks, {} GB/s each way, {}",
+                           config.connector->kind == "offload" ? "host memory" : "shared store",
+                           Count(config.connector->num_blocks),
+                           config.connector->bytes_per_second / 1e9,
+                           config.connector->eviction == EvictionPolicy::kLru ? "lru" : "arc"));
+  }
   if (report.interrupted) table.Line("INTERRUPTED: what follows is the part that was replayed");
 
   table.Title("Requests");
@@ -110,7 +117,10 @@ std::string FormatReplayReport(const ReplayReport& report, const ReplayConfig& c
   };
   source_row("computed", report.num_computed_tokens);
   source_row("local cache hit", report.num_local_cached_tokens);
-  source_row("external", report.num_external_cached_tokens);
+  source_row(!config.connector                     ? "external"
+             : config.connector->kind == "offload" ? "external: host memory"
+                                                   : "external: shared store",
+             report.num_external_cached_tokens);
   table.Row("prompt tokens", Count(report.num_prompt_tokens),
             report.accounted() ? "= computed + local + external"
                                : "DIFFERS from computed + local + external");
@@ -124,6 +134,10 @@ std::string FormatReplayReport(const ReplayReport& report, const ReplayConfig& c
   table.Row("tokens scheduled", Count(report.num_scheduled_tokens));
   table.Row("recomputed after preemption", Count(report.num_recomputed_tokens));
   table.Row("preemptions", Count(report.num_preemptions));
+  if (config.connector) {
+    table.Row("loaded", fmt::format("{:.1f} GB", report.loaded_bytes / 1e9));
+    table.Row("stored", fmt::format("{:.1f} GB", report.stored_bytes / 1e9));
+  }
   table.Row("peak KV usage", fmt::format("{:.1f} %", 100 * report.peak_kv_usage));
   table.Row("peak running", Count(report.peak_running));
   table.Row("peak waiting", Count(report.peak_waiting));
@@ -174,6 +188,15 @@ nlohmann::json ReplayReportJson(const ReplayReport& report, const ReplayConfig& 
                     {"policy", engine.policy == SchedulingPolicy::kFcfs ? "fcfs" : "priority"},
                     {"async_scheduling", engine.async_scheduling},
                     {"step_time", config.step_time->Describe()}};
+  if (config.connector) {
+    json["connector"] = {
+        {"kind", config.connector->kind},
+        {"num_blocks", config.connector->num_blocks},
+        {"bytes_per_second", config.connector->bytes_per_second},
+        {"eviction", config.connector->eviction == EvictionPolicy::kLru ? "lru" : "arc"},
+        {"loaded_bytes", report.loaded_bytes},
+        {"stored_bytes", report.stored_bytes}};
+  }
   json["interrupted"] = report.interrupted;
   json["requests"] = {{"read", report.num_read},
                       {"done", report.num_done},

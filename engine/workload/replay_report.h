@@ -58,6 +58,10 @@ struct ReplayReport {
   std::int64_t peak_waiting = 0;  // arrived, and not running
   PrefixCacheStats prefix_cache;  // summed over the run
 
+  // Moved by the connector.
+  double loaded_bytes = 0;
+  double stored_bytes = 0;
+
   // Virtual time.
   Seconds virtual_time = 0;
   LatencyHistogram ttft;         // from a request's arrival to its first token

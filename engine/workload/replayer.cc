@@ -13,6 +13,7 @@
 #include "engine/workload/prefix_bound.h"
 #include "engine/workload/random.h"
 #include "engine/workload/token_expansion.h"
+#include "engine/workload/transfer_times.h"
 
 namespace tally {
 namespace {
@@ -118,6 +119,10 @@ class Replayer {
         source_(source),
         arrivals_(source, options),
         depth_(config.engine.async_scheduling ? 2 : 1) {
+    if (config.connector) {
+      transfers_.emplace(config.model.kv_bytes_per_token() * config.engine.kv.block_size,
+                         config.connector->bytes_per_second);
+    }
     window_ = static_cast<std::size_t>(
         std::max(options.waiting_window.value_or(0), config.engine.max_num_seqs));
   }
@@ -152,6 +157,7 @@ class Replayer {
   absl::StatusOr<bool> StartStep();
   // Ends the oldest step.
   absl::Status FinishStep();
+  void StartTransfers(const StepPlan& plan, Seconds begin, Seconds end);
   void TakeOutput(const RequestOutput& output);
   void ReportProgress();
 
@@ -168,6 +174,7 @@ class Replayer {
   std::deque<Seconds> finish_times_;  // of the outstanding steps
   std::deque<WorkloadRequest> backlog_;
   std::vector<InFlight> in_flight_;
+  std::optional<TransferTimes> transfers_;
   PrefixBound bound_;
   ReplayReport report_;
 
@@ -311,11 +318,26 @@ absl::StatusOr<bool> Replayer::StartStep() {
     gpu_free_ =
         std::max(gpu_free_, now_) + config_.step_time->StepTime(StepLoad::Of(plan->requests));
   }
-  // An empty step takes no time, but the scheduler wants its outcome like any other's.
-  if (scheduler_.num_outstanding_steps() > finish_times_.size()) {
-    finish_times_.push_back(std::max(gpu_free_, now_));
+  if (transfers_) StartTransfers(*plan, now_, std::max(gpu_free_, now_));
+  // An empty step takes no time, but the scheduler wants its outcome like any other's. When all
+  // that goes on are transfers, it ends with the next one, or when somebody arrives.
+  Seconds end = std::max(gpu_free_, now_);
+  if (empty && transfers_ && finish_times_.empty()) {
+    if (const std::optional<Seconds> next = transfers_->NextEnd()) {
+      end = std::max(end, std::min(*next, arrivals_.NextArrival().value_or(*next)));
+    }
   }
+  if (scheduler_.num_outstanding_steps() > finish_times_.size()) finish_times_.push_back(end);
   return !empty;
+}
+
+void Replayer::StartTransfers(const StepPlan& plan, Seconds begin, Seconds end) {
+  const auto* metadata = dynamic_cast<const OffloadingMetadata*>(plan.connector);
+  const Seconds flushed = transfers_->Start(*metadata, begin, end);
+  // Blocks that are stored may not be written to before.
+  gpu_free_ = std::max(gpu_free_, flushed);
+  for (RequestHandle request : plan.finished)
+    transfers_->Finish(std::string(scheduler_.id(request)));
 }
 
 absl::Status Replayer::FinishStep() {
@@ -331,10 +353,20 @@ absl::Status Replayer::FinishStep() {
     }
     sampled_offsets_.push_back(static_cast<std::uint32_t>(sampled_tokens_.size()));
   }
+  TransferTimes::Reports transfers;
+  if (transfers_) transfers = transfers_->TakeReports(now_);
+  const std::vector<std::string_view> received(transfers.finished_recving.begin(),
+                                               transfers.finished_recving.end());
+  const std::vector<std::string_view> sent(transfers.finished_sending.begin(),
+                                           transfers.finished_sending.end());
   absl::StatusOr<StepResult> result = absl::UnknownError("");
   {
     Stopwatch stopwatch(report_.update_time);
-    result = scheduler_.Update({sampled_offsets_, sampled_tokens_}, now_);
+    result = scheduler_.Update({.sampled_offsets = sampled_offsets_,
+                                .sampled_tokens = sampled_tokens_,
+                                .finished_recving = received,
+                                .finished_sending = sent},
+                               now_);
   }
   if (!result.ok()) return result.status();
   for (const RequestOutput& output : result->outputs) TakeOutput(output);
@@ -391,6 +423,11 @@ ReplayReport Replayer::TakeReport() {
   report_.has_prefixes = source_.has_prefixes();
   report_.hit_rate_bound = bound_.fraction();
   report_.virtual_time = now_;
+  if (transfers_) {
+    const double bytes = config_.model.kv_bytes_per_token() * config_.engine.kv.block_size;
+    report_.loaded_bytes = bytes * static_cast<double>(transfers_->loaded_blocks());
+    report_.stored_bytes = bytes * static_cast<double>(transfers_->stored_blocks());
+  }
   return std::move(report_);
 }
 
@@ -398,7 +435,15 @@ ReplayReport Replayer::TakeReport() {
 
 absl::StatusOr<ReplayReport> Replay(const ReplayConfig& config, WorkloadSource& source,
                                     const ReplayOptions& options) {
-  absl::StatusOr<std::unique_ptr<Scheduler>> scheduler = Scheduler::Create(config.engine);
+  std::unique_ptr<KvConnector> connector;
+  if (config.connector) {
+    connector = std::make_unique<OffloadingConnector>(
+        OffloadingConnector::Options{.num_cpu_blocks = config.connector->num_blocks,
+                                     .block_size = config.engine.kv.block_size,
+                                     .eviction = config.connector->eviction});
+  }
+  absl::StatusOr<std::unique_ptr<Scheduler>> scheduler =
+      Scheduler::Create(config.engine, std::move(connector));
   if (!scheduler.ok()) return scheduler.status();
   Replayer replayer(config, source, options, **scheduler);
   Seconds wall_time = 0;

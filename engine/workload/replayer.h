@@ -14,6 +14,10 @@
 // Requests that can never run are rejected when they arrive, as a server would answer them: prompt
 // and output together exceed max_model_len, or their KV exceeds the whole cache.
 //
+// With a connector, blocks move between the KV cache and a larger store behind a link; transfers go
+// on beside the steps (transfer_times.h). When nothing can be scheduled, time jumps to the end of
+// the next transfer.
+//
 // With async_scheduling two steps are outstanding: step n + 1 is planned when step n starts.
 #ifndef TALLY_ENGINE_WORKLOAD_REPLAYER_H_
 #define TALLY_ENGINE_WORKLOAD_REPLAYER_H_

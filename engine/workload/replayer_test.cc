@@ -188,6 +188,35 @@ TEST(ReplayerTest, OwnBlocksAreHitsInTheReferenceOnly) {
   }
 }
 
+// Four conversations in turn on a cache that holds two of them: what one evicted is in the store.
+TEST(ReplayerTest, AConnectorFindsWhatTheCacheLost) {
+  const auto replay = [](std::optional<std::string> kind) {
+    ReplaySettings settings;
+    settings.num_blocks = 60;
+    settings.block_size = 4;
+    settings.max_num_seqs = 4;
+    settings.max_num_batched_tokens = 200;
+    settings.max_model_len = 200;
+    settings.linear = LinearParameters{.fixed = 1};
+    settings.connector = std::move(kind);
+    std::vector<WorkloadRequest> requests;
+    for (int i = 0; i < 12; ++i) {
+      requests.push_back(Of(100.0 * i, 101, 2));
+      requests.back().segments = {{static_cast<std::uint64_t>(i % 4), 101}};
+    }
+    ListSource source(std::move(requests));
+    return MustReplay(*ResolveReplayConfig(settings), source);
+  };
+  EXPECT_EQ(replay(std::nullopt).num_local_cached_tokens, 0);
+  for (const std::string kind : {"offload", "store"}) {
+    const ReplayReport report = replay(kind);
+    EXPECT_EQ(report.num_done, 12);
+    EXPECT_EQ(report.num_external_cached_tokens, 8 * 100) << kind;
+    EXPECT_GT(report.loaded_bytes, 0);
+    EXPECT_GT(report.stored_bytes, report.loaded_bytes / 3);
+  }
+}
+
 TEST(ReplayerTest, ImpossibleRequestsAreRejectedWithAReason) {
   for (const Behavior& behavior : {Behavior::Corrected(), Behavior::Vllm0_20()}) {
     ListSource source({Of(0, 150, 51), Of(0, 10, 3), Of(0, 30, 12), Of(0, 30, 10)});
