@@ -1,5 +1,6 @@
 #include "engine/connector/connector_test_driver.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -222,14 +223,29 @@ void ConnectorTestDriver::Deliver(const StepResult& result) {
 
 bool ConnectorTestDriver::RunUntil(const std::function<bool()>& done, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  // A virtual device moves with each call, so that so many calls mean that nothing will happen.
+  constexpr int kMostIdleSteps = 5000;
+  auto* device = dynamic_cast<VirtualDevice*>(&device_);
+  int idle_steps = 0;
   while (!done()) {
-    if (Step() > 0) continue;
+    if (Step() > 0) {
+      idle_steps = 0;
+      continue;
+    }
     if (std::chrono::steady_clock::now() > end) return false;
-    // A virtual device moves with each call; others need their threads to run.
-    if (dynamic_cast<VirtualDevice*>(&device_) == nullptr)
+    if (worker_ == nullptr || worker_->counters().directions.empty() || device == nullptr) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
+    } else if (++idle_steps > kMostIdleSteps && !HasTransfersUnderWay()) {
+      return false;
+    }
   }
   return true;
+}
+
+bool ConnectorTestDriver::HasTransfersUnderWay() const {
+  const TransferCounters counters = worker_->counters();
+  return std::any_of(counters.directions.begin(), counters.directions.end(),
+                     [](const auto& direction) { return direction.second.queued > 0; });
 }
 
 bool ConnectorTestDriver::Drain(double seconds) {

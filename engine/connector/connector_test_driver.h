@@ -107,6 +107,7 @@ class ConnectorTestDriver {
   void CheckReports(const FinishedTransfers& transfers);
   void Violation(std::string text);
   void Deliver(const StepResult& result);
+  bool HasTransfersUnderWay() const;
 
   const Options options_;
   Device& device_;
