@@ -169,6 +169,11 @@ struct Behavior {
   // it waits for ever. False: whoever holds blocks is admitted first, also while nothing new is.
   bool kv_holders_wait_in_line = false;
 
+  // connectors.md 5.4: a request of whose load nothing arrived is matched again as if it were new; a
+  // connector that always fails on it then keeps it waiting for ever. False: it is not matched again
+  // and computes what is not cached here.
+  bool failed_loads_are_matched_again = false;
+
   static constexpr Behavior Corrected() { return {}; }
   static constexpr Behavior Vllm0_20() {
     return {.prefill_stats_overwritten_after_preemption = true,
@@ -201,7 +206,8 @@ struct Behavior {
             .shared_invalid_blocks_recomputed_by_one = true,
             .failed_blocks_stay_cached = true,
             .late_outputs_count_as_present = true,
-            .kv_holders_wait_in_line = true};
+            .kv_holders_wait_in_line = true,
+            .failed_loads_are_matched_again = true};
   }
 };
 

@@ -136,6 +136,7 @@ struct alignas(64) RequestState {
   bool awaits_send : 1 = false;
   bool load_finished : 1 = false;  // the load that it waits for ended
   bool load_failed : 1 = false;    // a part of that load is not there
+  bool load_ever_failed : 1 = false;
   bool has_encoder_inputs : 1 = false;
   bool resumable : 1 = false;
   bool pooling : 1 = false;

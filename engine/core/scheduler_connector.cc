@@ -13,6 +13,10 @@ absl::Status AssertionFault() { return absl::InternalError("AssertionError: "); 
 }  // namespace
 
 bool Scheduler::MatchExternal(RequestHandle handle, ExternalTokens& external) {
+  if (requests_.state(handle).load_ever_failed &&
+      !config_.behavior.failed_loads_are_matched_again) {
+    return true;
+  }
   const absl::StatusOr<ExternalMatch> match =
       connector_->GetNumNewMatchedTokens(handle, hit_.num_tokens);
   if (!match.ok()) {
@@ -45,7 +49,9 @@ void Scheduler::TakeLoad(RequestHandle handle) {
   } else {
     kv_.Register(handle, state.num_computed_tokens, requests_.request(handle).hashes.hashes);
   }
-  if (!state.load_failed && state.num_computed_tokens == state.num_tokens) {
+  if (state.load_failed) {
+    state.load_ever_failed = true;
+  } else if (state.num_computed_tokens == state.num_tokens) {
     --state.num_computed_tokens;  // the last token is computed for its logits
   }
   state.load_finished = state.load_failed = false;
