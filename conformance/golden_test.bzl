@@ -1,6 +1,6 @@
 """Golden tests: recorded traces that the engine must answer in the same way."""
 
-def golden_test(family, traces, not_built = [], release = "vllm-0.20.0", behavior = "vllm_0_20", shards = 2):
+def golden_test(family, traces, release = "vllm-0.20.0", behavior = "vllm_0_20", shards = 2):
     """Declares the test golden_<family>, or golden_defects_<family> for a recording of defects.
 
     Each trace of the family is a GoogleTest case named after it ("Golden/preempt.7").
@@ -8,8 +8,6 @@ def golden_test(family, traces, not_built = [], release = "vllm-0.20.0", behavio
     Args:
       family: the recording, golden/<release>/<family>.jsonl.gz.
       traces: how many traces the recording holds; the test fails when it is another number.
-      not_built: numbers of traces that need a part of the engine which is not built. The engine has to
-        refuse each of them for that reason: the test fails when it no longer does.
       release: what recorded it.
       behavior: the engine's behaviour that matches the release.
       shards: the test's parts, run side by side.
@@ -22,7 +20,7 @@ def golden_test(family, traces, not_built = [], release = "vllm-0.20.0", behavio
             "$(location %s)" % recording,
             str(traces),
             behavior,
-        ] + ([",".join([str(number) for number in not_built])] if not_built else []),
+        ],
         data = [recording],
         shard_count = shards,
         tags = ["golden"],

@@ -1,11 +1,7 @@
 // The body of every golden test: replays the traces of one recording, each as a test case of its
 // own.
 //
-//   golden_test RECORDING NUMBER_OF_TRACES BEHAVIOR [NOT_BUILT]
-//
-// NOT_BUILT lists, between commas, traces that need a part of the engine which is not built, by
-// what follows the slash of their names. Each of them has to be refused for that reason, so the
-// list cannot outlive its cause.
+//   golden_test RECORDING NUMBER_OF_TRACES BEHAVIOR
 //
 // Ends with how many values were compared and what, if anything, was left out.
 #include <gtest/gtest.h>
@@ -15,11 +11,9 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_split.h"
 #include "conformance/trace_engine.h"
 #include "conformance/trace_reader.h"
 #include "conformance/trace_replayer.h"
@@ -103,24 +97,6 @@ class TraceCase : public testing::Test {
   std::size_t trace_;
 };
 
-class NotBuiltCase : public testing::Test {
- public:
-  NotBuiltCase(Recording& recording, std::size_t trace) : recording_(recording), trace_(trace) {}
-
-  void TestBody() override {
-    const auto difference = recording_.Replay(trace_);
-    ASSERT_TRUE(difference.ok()) << difference.status();
-    ASSERT_TRUE(difference->has_value()) << "this trace passes: take it off the list";
-    const std::string& actual = (*difference)->difference.actual;
-    EXPECT_NE(actual.find("not supported by this engine"), std::string::npos)
-        << "the trace is no longer refused, but differs: " << (*difference)->Describe(true);
-  }
-
- private:
-  Recording& recording_;
-  std::size_t trace_;
-};
-
 class CountOfTraces : public testing::Test {
  public:
   CountOfTraces(std::size_t expected, std::size_t actual) : expected_(expected), actual_(actual) {}
@@ -142,13 +118,10 @@ std::string CaseName(std::string name) {
   return name;
 }
 
-// What follows the slash of a trace's name.
-std::string NumberOf(const std::string& name) { return name.substr(name.find('/') + 1); }
-
 int Main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (argc != 4 && argc != 5) {
-    std::fprintf(stderr, "usage: %s RECORDING NUMBER_OF_TRACES BEHAVIOR [NOT_BUILT]\n", argv[0]);
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: %s RECORDING NUMBER_OF_TRACES BEHAVIOR\n", argv[0]);
     return 2;
   }
   const auto behavior = BehaviorByName(argv[3]);
@@ -168,30 +141,13 @@ int Main(int argc, char** argv) {
   const std::size_t actual = names->size();
   testing::RegisterTest("Golden", "CountOfTraces", nullptr, nullptr, __FILE__, __LINE__,
                         [=]() -> testing::Test* { return new CountOfTraces(expected, actual); });
-  std::set<std::string> not_built;
-  if (argc == 5) not_built = absl::StrSplit(argv[4], ',', absl::SkipEmpty());
-  std::size_t num_not_built = 0;
   for (std::size_t i = 0; i < names->size(); ++i) {
-    const std::string& name = (*names)[i];
-    if (not_built.count(NumberOf(name)) > 0) {
-      ++num_not_built;
-      testing::RegisterTest("NotBuilt", CaseName(name).c_str(), nullptr, nullptr, __FILE__,
-                            __LINE__,
-                            [i]() -> testing::Test* { return new NotBuiltCase(recording, i); });
-    } else {
-      testing::RegisterTest("Golden", CaseName(name).c_str(), nullptr, nullptr, __FILE__, __LINE__,
-                            [i]() -> testing::Test* { return new TraceCase(recording, i); });
-    }
-  }
-  if (num_not_built != not_built.size()) {
-    std::fprintf(stderr, "NOT_BUILT: %zu traces listed, %zu of them in the recording\n",
-                 not_built.size(), num_not_built);
-    return 2;
+    testing::RegisterTest("Golden", CaseName((*names)[i]).c_str(), nullptr, nullptr, __FILE__,
+                          __LINE__,
+                          [i]() -> testing::Test* { return new TraceCase(recording, i); });
   }
   const int result = RUN_ALL_TESTS();
   recording.PrintCount();
-  std::printf("not built: %zu of %zu traces of the whole recording\n", num_not_built,
-              names->size());
   return result;
 }
 
