@@ -38,8 +38,10 @@ struct Behavior {
   // passed over.
   bool unscheduled_victim_skips_a_request = false;
 
-  // scheduler.md BUG-9, CHG-4: look-ups count as prefix cache queries at every attempt to admit a
-  // request. False: they count once, when the request is admitted.
+  // scheduler.md BUG-9, CHG-4 (vllm #43736): look-ups count as prefix cache queries at every
+  // attempt to admit a request. False: those count that lead to an allocation, as the connector's
+  // do. Both counters are of look-ups, the prompt counters of requests: one whose load failed from
+  // its first block is looked up again, and counts twice.
   bool queries_counted_per_attempt = false;
 
   // scheduler.md BUG-24, CHG-15: a request that has to preempt itself ends the running phase of the

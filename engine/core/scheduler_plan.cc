@@ -439,6 +439,10 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   }
   std::fill(row.begin(), row.end(), 0);  // the worker gets the whole table
 
+  if (fresh && !config_.behavior.queries_counted_per_attempt && config_.kv.enable_prefix_caching &&
+      !request.skip_reading_prefix_cache) {
+    prefix_cache_stats_.Record(state.num_tokens, hit_.num_tokens, state.num_preemptions > 0);
+  }
   if (connector_ != nullptr) {
     if (absl::Status status = connector_->UpdateStateAfterAlloc(handle, external.num_tokens);
         !status.ok()) {
@@ -469,10 +473,6 @@ bool Scheduler::AdmitHead(RequestQueue& queue, Seconds now) {
   }
   running_.push_back(handle);
   RecordEvent(handle, RequestEvent::Kind::kScheduled, now);
-  if (fresh && !config_.behavior.queries_counted_per_attempt && config_.kv.enable_prefix_caching &&
-      !request.skip_reading_prefix_cache) {
-    prefix_cache_stats_.Record(state.num_tokens, hit_.num_tokens, state.num_preemptions > 0);
-  }
   if (request.output.capacity() == 0) {
     if (!spare_outputs_.empty()) {
       request.output = std::move(spare_outputs_.back());
