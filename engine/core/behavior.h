@@ -171,9 +171,9 @@ struct Behavior {
   // it waits for ever. False: whoever holds blocks is admitted first, also while nothing new is.
   bool kv_holders_wait_in_line = false;
 
-  // connectors.md 5.4: a request of whose load nothing arrived is matched again as if it were new; a
-  // connector that always fails on it then keeps it waiting for ever. False: it is not matched again
-  // and computes what is not cached here.
+  // connectors.md 5.4: a request of whose load nothing arrived is matched again as if it were new;
+  // a connector that always fails on it then keeps it waiting for ever. False: it is not matched
+  // again and computes what is not cached here.
   bool failed_loads_are_matched_again = false;
 
   static constexpr Behavior Corrected() { return {}; }
