@@ -89,6 +89,16 @@ def tally_libraries():
     )
 
     debian_library(
+        name = "msgpack",
+        package = "libmsgpack-dev",
+        headers = [
+            "msgpack",
+            "msgpack.h",
+        ],
+        targets = {"msgpack": ["msgpackc"]},
+    )
+
+    debian_library(
         name = "nlohmann_json",
         package = "nlohmann-json3-dev",
         headers = ["nlohmann"],
@@ -141,4 +151,14 @@ def tally_libraries():
             "zlib.h",
         ],
         targets = {"zlib": ["z"]},
+    )
+
+    debian_library(
+        name = "zeromq",
+        package = "libzmq3-dev",
+        headers = [
+            "zmq.h",
+            "zmq_utils.h",
+        ],
+        targets = {"zeromq": ["zmq"]},
     )

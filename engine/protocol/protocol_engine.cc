@@ -413,6 +413,7 @@ absl::Status ProtocolEngine::Update(JsonFields& fields, Seconds now) {
                          now);
   if (!result.ok()) return InCommand("update", result.status());
   now_ = now;
+  if (kv_event_sink_ && !result->kv_events.empty()) kv_event_sink_(result->kv_events);
   // Before the drafts: the result's views live until the scheduler's next call.
   WriteResult(*scheduler_, *result, answer_);
   metrics_->RecordScheduler(result->stats);

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,6 +42,10 @@ class ProtocolEngine {
 
   // The answer for a command whose text could not be taken in at all.
   std::string_view Refuse(std::string_view message);
+
+  // Called with the KV events of every update that has some, before it is answered.
+  using KvEventSink = std::function<void(std::span<const KvEvent>)>;
+  void SetKvEventSink(KvEventSink sink) { kv_event_sink_ = std::move(sink); }
 
   // Null before the first `configure`.
   const Scheduler* scheduler() const { return scheduler_.get(); }
@@ -86,6 +91,7 @@ class ProtocolEngine {
   absl::Status ArrangeRows(std::span<const ScheduledRequest> step);
 
   EngineConfig defaults_;
+  KvEventSink kv_event_sink_;
   std::unique_ptr<Scheduler> scheduler_;
   FrontEndStats front_end_;
   std::unique_ptr<EngineMetrics> metrics_;

@@ -169,4 +169,7 @@ class VllmTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    sys.path.insert(0, str(_HERE.parent.parent / ".ci"))
+    import bazel_unittest
+
+    bazel_unittest.main()
