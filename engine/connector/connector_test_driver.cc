@@ -223,20 +223,26 @@ void ConnectorTestDriver::Deliver(const StepResult& result) {
 
 bool ConnectorTestDriver::RunUntil(const std::function<bool()>& done, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  // A virtual device moves with each call, so that so many calls mean that nothing will happen.
+  // A virtual device moves with each call, so that many calls mean that nothing will happen; unless
+  // a thread that looks something up has not been run yet.
   constexpr int kMostIdleSteps = 5000;
+  constexpr std::chrono::seconds kMostIdleTime{3};
+  auto last_progress = std::chrono::steady_clock::now();
   auto* device = dynamic_cast<VirtualDevice*>(&device_);
   int idle_steps = 0;
   while (!done()) {
     if (Step() > 0) {
       idle_steps = 0;
+      last_progress = std::chrono::steady_clock::now();
       continue;
     }
-    if (std::chrono::steady_clock::now() > end) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now > end) return false;
     if (worker_ == nullptr || worker_->counters().directions.empty() || device == nullptr) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
-    } else if (++idle_steps > kMostIdleSteps && !HasTransfersUnderWay()) {
-      return false;
+    } else if (++idle_steps > kMostIdleSteps) {
+      if (!HasTransfersUnderWay() && now - last_progress > kMostIdleTime) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
   return true;

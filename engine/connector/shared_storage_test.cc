@@ -248,7 +248,10 @@ RC_GTEST_PROP(SharedStorageProperty, TwoEngines, (std::uint64_t seed)) {
   const int commands = *rc::gen::inRange(0, 80);
   for (int i = 0; i < commands; ++i) {
     (*rc::gen::arbitrary<bool>() ? first_engine : second_engine).Command();
-    if (!faults || *rc::gen::inRange(0, 8) > 0) continue;
+    // Drawn whatever the folder holds: that depends on threads, and what is drawn must not.
+    const int fault = *rc::gen::inRange(0, 24);
+    const auto drawn = static_cast<std::size_t>(*rc::gen::inRange(0, 1 << 20));
+    if (!faults || fault > 2) continue;
     std::vector<fs::path> files;
     try {
       files = folder.Files();
@@ -256,9 +259,9 @@ RC_GTEST_PROP(SharedStorageProperty, TwoEngines, (std::uint64_t seed)) {
       continue;  // others change the folder while it is listed
     }
     if (files.empty()) continue;
-    const fs::path path = *rc::gen::elementOf(files);
+    const fs::path path = files[drawn % files.size()];
     std::error_code gone;
-    switch (*rc::gen::inRange(0, 3)) {
+    switch (fault) {
       case 0:
         fs::remove(path, gone);
         break;
