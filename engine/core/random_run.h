@@ -86,11 +86,23 @@ class RandomRun {
     RC_ASSERT(known_.empty());
     const KvCacheManager& kv = t_.scheduler().kv();
     RC_ASSERT(kv.num_free_blocks() == kv.pool().num_blocks() - 1);
+    if (!world_.sessions) CheckPrefixCacheCounters();
   }
 
   const std::string& log() const { return log_; }
 
  private:
+  // The counters of look-ups against what the clients were told. A request that ended before its
+  // first output, or whose load failed from its first block, was looked up beside that.
+  void CheckPrefixCacheCounters() const {
+    if (world_.config.behavior.queries_counted_per_attempt) return;
+    RC_ASSERT(t_.prompt_queries() >= looked_up_tokens_);
+    RC_ASSERT(t_.prompt_hits() >= local_cached_tokens_);
+    if (world_.connector || ended_.size() != with_prefill_.size()) return;
+    RC_ASSERT(t_.prompt_queries() == looked_up_tokens_);
+    RC_ASSERT(t_.prompt_hits() == local_cached_tokens_);
+  }
+
   void Add() {
     const std::string id = absl::StrCat("r", added_++);
     // Two stems and few token values, so that prompts share prefixes.
@@ -108,6 +120,8 @@ class RandomRun {
       known_.insert(id);
       if (rest.resumable) sessions_.insert(id);
       prompt_length_[id] = static_cast<std::int32_t>(prompt.size());
+      if (world_.config.kv.enable_prefix_caching && !rest.skip_reading_prefix_cache)
+        looked_up_.insert(id);
     } else {
       RC_ASSERT(!world_.config.behavior.queues_impossible_requests);
     }
@@ -199,6 +213,8 @@ class RandomRun {
         RC_ASSERT(with_prefill_.insert(output.id).second);  // once
         const PrefillStats& p = *output.prefill;
         RC_ASSERT(p.num_prompt_tokens == prompt_length_[output.id]);
+        if (looked_up_.contains(output.id)) looked_up_tokens_ += p.num_prompt_tokens;
+        local_cached_tokens_ += p.num_local_cached_tokens;
         RC_ASSERT(p.num_computed_tokens + p.num_local_cached_tokens +
                       p.num_external_cached_tokens ==
                   p.num_prompt_tokens);
@@ -249,6 +265,9 @@ class RandomRun {
   std::set<std::string> reported_;
   std::set<std::string> with_prefill_;
   std::map<std::string, std::int32_t> prompt_length_;
+  std::set<std::string> looked_up_;  // that may read the prefix cache
+  std::int64_t looked_up_tokens_ = 0;
+  std::int64_t local_cached_tokens_ = 0;
 };
 
 }  // namespace tally
