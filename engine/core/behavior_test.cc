@@ -230,5 +230,117 @@ TEST(BehaviorTest, QueuesImpossibleRequests) {
   EXPECT_EQ(right.outputs().at("grows").size(), 3U);
 }
 
+RequestSpec Session(std::vector<TokenId> stops = {}) {
+  static std::vector<TokenId> kept;  // a spec holds views
+  kept = std::move(stops);
+  RequestSpec spec;
+  spec.resumable = true;
+  spec.stop_token_ids = kept;
+  return spec;
+}
+
+// scheduler.md BUG-11.
+TEST(BehaviorTest, SessionKeepsMaxTokens) {
+  for (const bool faithful : {true, false}) {
+    SchedulerHarness t(With(20, &Behavior::session_keeps_max_tokens, faithful));
+    ASSERT_TRUE(t.Add("s", Prompt(10, 4), 3, Session()).ok());
+    for (int i = 0; i < 3; ++i) t.Step(7);
+    ASSERT_TRUE(t.Add("s", Prompt(30, 2), 5, Session()).ok());
+    for (int i = 0; i < 3; ++i) t.Step(7);
+    EXPECT_EQ(t.last_outputs().at(0).finish,
+              faithful ? FinishReason::kLength : FinishReason::kNone);
+  }
+}
+
+// scheduler.md BUG-12: block 2 was hashed over a token that the next chunk replaced.
+TEST(BehaviorTest, SessionKeepsStaleHashes) {
+  for (const bool faithful : {true, false}) {
+    SchedulerHarness t(With(20, &Behavior::session_keeps_stale_hashes, faithful));
+    ASSERT_TRUE(t.Add("s", Prompt(1, 6), 2, Session()).ok());
+    t.Step(100);
+    t.Step(101);
+    ASSERT_TRUE(t.Add("s", {7, 8, 9}, 2, Session()).ok());
+    t.Step(50);
+    ASSERT_TRUE(t.Add("b", {1, 2, 3, 4, 5, 6, 100, 101, 55}, 2).ok());
+    const Planned planned = t.Schedule();
+    EXPECT_EQ(planned.requests.back().id, "b");
+    EXPECT_EQ(planned.requests.back().computed, faithful ? 8 : 4);
+  }
+}
+
+// scheduler.md BUG-13.
+TEST(BehaviorTest, SessionKeepsStopCause) {
+  for (const bool faithful : {true, false}) {
+    SchedulerHarness t(With(20, &Behavior::session_keeps_stop_cause, faithful));
+    ASSERT_TRUE(t.Add("s", Prompt(10, 4), 9, Session({9})).ok());
+    t.Step(9);
+    EXPECT_EQ(t.last_outputs().at(0).stop.token, 9);
+    ASSERT_TRUE(t.Add("s", Prompt(30, 2), 9, Session({9})).ok());
+    t.Step(7);
+    EXPECT_EQ(t.last_outputs().at(0).stop.kind,
+              faithful ? StopCause::Kind::kToken : StopCause::Kind::kNone);
+  }
+}
+
+// scheduler.md BUG-22.
+TEST(BehaviorTest, ChunksAfterTheEndAreLost) {
+  for (const bool faithful : {true, false}) {
+    SchedulerHarness t(With(20, &Behavior::chunks_after_the_end_are_lost, faithful));
+    ASSERT_TRUE(t.Add("s", Prompt(10, 4), 9, Session()).ok());
+    t.Step(7);
+    ASSERT_TRUE(t.Add("s", {}, 1).ok());  // the end, when the chunk has stopped
+    EXPECT_EQ(t.Add("s", Prompt(30, 2), 9, Session()).ok(), faithful);
+  }
+}
+
+// scheduler.md BUG-6: preempted by a reset, stopped by its late output, with the next chunk
+// waiting.
+TEST(BehaviorTest, PreemptedSessionIsLost) {
+  for (const bool faithful : {true, false}) {
+    EngineConfig config = With(20, &Behavior::preempted_session_is_lost, faithful);
+    config.behavior.late_outputs_count_as_present = true;
+    SchedulerHarness t(config);
+    ASSERT_TRUE(t.Add("s", Prompt(10, 4), 2, Session()).ok());
+    ASSERT_TRUE(t.Add("s", Prompt(30, 2), 2, Session()).ok());
+    t.Step(7);
+    t.Schedule();
+    ASSERT_TRUE(t.scheduler().ResetPrefixCache(true, t.now()).ok());
+    const std::vector<std::uint32_t> offsets = {0, 1};
+    const std::vector<TokenId> tokens = {8};
+    ASSERT_TRUE(
+        t.scheduler().Update({.sampled_offsets = offsets, .sampled_tokens = tokens}, 99).ok());
+    EXPECT_EQ(t.scheduler().num_unfinished(), faithful ? 0U : 1U);
+  }
+}
+
+// scheduler.md BUG-8: `a` is in flight with nothing to schedule while `b` is admitted.
+TEST(BehaviorTest, LoraLimitCountsScheduledOnly) {
+  for (const bool faithful : {true, false}) {
+    EngineConfig config = With(20, &Behavior::lora_limit_counts_scheduled_only, faithful);
+    config.max_loras = 1;
+    SchedulerHarness t(config);
+    RequestSpec spec;
+    spec.lora_id = 1;
+    ASSERT_TRUE(t.Add("a", Prompt(10, 4), 3, spec).ok());
+    t.Schedule();
+    spec.lora_id = 2;
+    ASSERT_TRUE(t.Add("b", Prompt(30, 4), 3, spec).ok());
+    EXPECT_EQ(t.Schedule().Tokens(), faithful ? "b:4" : "");
+  }
+}
+
+// scheduler.md BUG-17.
+TEST(BehaviorTest, EncoderDecoderCacheInflates) {
+  for (const bool faithful : {true, false}) {
+    EncoderDecoderCache cache(10, faithful);
+    cache.Allocate("image", 6, RequestHandle{0});
+    EXPECT_FALSE(cache.MakeRoom(5, 0));
+    cache.Release("image", 6, RequestHandle{0});
+    cache.Release("image", 6, RequestHandle{0});
+    EXPECT_TRUE(cache.MakeRoom(10, 0));
+    EXPECT_EQ(cache.MakeRoom(11, 0), faithful);
+  }
+}
+
 }  // namespace
 }  // namespace tally
