@@ -3,6 +3,7 @@
   record.py verify FILE...                   must get every answer that the files hold
   record.py generate FAMILY COUNT [SEED]     makes traces of a family from random workloads
   record.py watch OUTPUT                     records what a running engine does
+  record.py cases FILE...                    must do what conformance/cases says of the release
   record.py families                         names the families
 
 Runs with the interpreter of the environment that install.sh makes. Exit status: 0 when all is well,
@@ -40,6 +41,9 @@ def main(arguments: list[str]) -> int:
     watch.add_argument("--requests", type=int, default=12)
     watch.add_argument("--seed", type=int, default=0)
 
+    cases = commands.add_parser("cases", help="run the cases of public bug reports")
+    cases.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE")
+
     commands.add_parser("families", help="name the families that generate knows")
 
     options = parser.parse_args(arguments)
@@ -57,6 +61,10 @@ def main(arguments: list[str]) -> int:
             import watch as watch_command
 
             return watch_command.run(options.output, options.requests, options.seed)
+        case "cases":
+            import cases as cases_command
+
+            return cases_command.run(options.files)
         case _:
             import families
 

@@ -19,6 +19,7 @@ import trace_file  # noqa: E402
 from trace_file import Step, Trace  # noqa: E402
 
 _RECORDINGS = _HERE.parent / "vllm-0.20.0"
+_BUG_CASES = _HERE.parent.parent / "conformance/cases/bug_cases.jsonl"
 _INTERPRETER = os.environ.get("TALLY_VLLM_PYTHON", "")
 _NEEDS_VLLM = unittest.skipUnless(
     _INTERPRETER, "TALLY_VLLM_PYTHON names no interpreter with vLLM (golden/record/install.sh)"
@@ -143,6 +144,19 @@ class VllmTest(unittest.TestCase):
         made = trace_file.read_traces(self.directory / "first" / "grammar.jsonl.gz")
         for _ in range(2):
             self.assertEqual(next(made), next(recorded))
+
+    def test_bug_cases_say_what_the_release_does(self) -> None:
+        status, text = self._run("cases", _BUG_CASES)
+        self.assertEqual(status, 0, text)
+        self.assertRegex(text, r"31 of 31 cases as they say")
+
+    def test_a_case_that_is_wrong_is_found(self) -> None:
+        path = self.directory / "cases.jsonl"
+        text = _BUG_CASES.read_text(encoding="utf-8")
+        path.write_text(text.replace('"steps":32', '"steps":33', 1), encoding="utf-8")
+        status, text = self._run("cases", path)
+        self.assertEqual(status, 1, text)
+        self.assertRegex(text, r"B21_reserved: step \d+, summary: \$\.steps: expected 33, got 32")
 
     def test_unknown_family_is_refused(self) -> None:
         status, text = self._run("generate", "nothing", "1", "--output", self.directory)
