@@ -121,9 +121,9 @@ struct Behavior {
   // for ever. False: it is started when it fits beside all that these still need.
   bool loads_ignore_running_prefills = false;
 
-  // metrics.md DEF-18: a prompt of one token that was loaded beside the steps has no computed token left to build on,
-  // and is looked up again, for ever when the connector still holds it. False: the request goes on
-  // with the blocks that it has.
+  // metrics.md DEF-18: a prompt of one token that was loaded beside the steps has no computed token
+  // left to build on, and is looked up again, for ever when the connector still holds it. False:
+  // the request goes on with the blocks that it has.
   bool one_token_load_is_repeated = false;
 
   // connectors.md 2.7, 9.16, 8.6: of several connectors only one may return transfer parameters; a
