@@ -89,6 +89,13 @@ def tally_libraries():
     )
 
     debian_library(
+        name = "hiredis",
+        package = "libhiredis-dev",
+        headers = ["hiredis"],
+        targets = {"hiredis": ["hiredis"]},
+    )
+
+    debian_library(
         name = "msgpack",
         package = "libmsgpack-dev",
         headers = [

@@ -3,51 +3,26 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
-#include <cstring>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
+#include "engine/connector/block_header.h"
 
 namespace tally {
 namespace {
 
 namespace fs = std::filesystem;
 
-static_assert(std::endian::native == std::endian::little, "headers are written as they lie");
-
-constexpr std::array<char, 8> kMagic = {'T', 'A', 'L', 'L', 'Y', 'K', 'V', '\n'};
-constexpr std::uint32_t kVersion = 1;
 constexpr std::string_view kSuffix = ".kv";
 constexpr std::string_view kTemporary = ".tmp";
-
-struct Header {
-  std::array<char, 8> magic = kMagic;
-  std::uint32_t version = kVersion;
-  std::uint32_t header_bytes = sizeof(Header);
-  std::uint64_t block_bytes = 0;
-  std::uint64_t model = 0;    // XXH3 of the fingerprint
-  std::uint64_t key = 0;      // XXH3 of the key: a file under another's name is damaged
-  std::uint64_t payload = 0;  // XXH3 of the bytes
-  std::uint64_t header = 0;   // XXH3 of all before
-};
-static_assert(sizeof(Header) == 56);
-
-std::uint64_t Hash(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
-std::uint64_t HeaderHash(const Header& header) {
-  return XXH3_64bits(&header, offsetof(Header, header));
-}
 
 class File {
  public:
@@ -96,14 +71,12 @@ bool WriteAll(int file, std::span<const std::byte> bytes) {
 }
 
 bool ReadHeader(const File& file, const BlockFolder::Options& options, std::string_view key,
-                Header& header) {
+                BlockHeader& header) {
   if (ReadAll(file.get(), std::as_writable_bytes(std::span(&header, 1))) != sizeof header)
     return false;
   struct stat status {};
-  return header.header == HeaderHash(header) && header.magic == kMagic &&
-         header.version == kVersion && header.header_bytes == sizeof header &&
-         header.block_bytes == options.block_bytes && header.model == Hash(options.model) &&
-         header.key == Hash(key) && ::fstat(file.get(), &status) == 0 &&
+  return header.Fits(options.model, key, options.block_bytes) &&
+         ::fstat(file.get(), &status) == 0 &&
          static_cast<std::uint64_t>(status.st_size) == sizeof header + options.block_bytes;
 }
 
@@ -117,7 +90,7 @@ fs::path BlockFolder::PathOf(std::string_view key) const {
 
 bool BlockFolder::Holds(std::string_view key) const {
   const File file(::open(PathOf(key).c_str(), O_RDONLY | O_CLOEXEC));
-  Header header;
+  BlockHeader header;
   return file.open() && ReadHeader(file, options_, key, header);
 }
 
@@ -125,11 +98,10 @@ absl::Status BlockFolder::Read(std::string_view key, std::span<std::byte> block)
   const fs::path path = PathOf(key);
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.open()) return SystemError("open", path);
-  Header header;
+  BlockHeader header;
   if (!ReadHeader(file, options_, key, header))
     return absl::DataLossError(absl::StrCat(path.string(), ": header"));
-  if (ReadAll(file.get(), block) != block.size() ||
-      XXH3_64bits(block.data(), block.size()) != header.payload) {
+  if (ReadAll(file.get(), block) != block.size() || !header.FitsPayload(block)) {
     return absl::DataLossError(absl::StrCat(path.string(), ": checksum"));
   }
   ::futimens(file.get(), nullptr);  // used now; a read-only folder does not mind
@@ -146,12 +118,7 @@ absl::Status BlockFolder::Write(std::string_view key, std::span<const std::byte>
       absl::StrCat(path.string(), ".", ::getpid(), ".", next++, std::string(kTemporary));
   File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file.open()) return SystemError("create", temporary);
-  Header header;
-  header.block_bytes = options_.block_bytes;
-  header.model = Hash(options_.model);
-  header.key = Hash(key);
-  header.payload = XXH3_64bits(block.data(), block.size());
-  header.header = HeaderHash(header);
+  const BlockHeader header = BlockHeader::Of(options_.model, key, block);
   const bool written = WriteAll(file.get(), std::as_bytes(std::span(&header, 1))) &&
                        WriteAll(file.get(), block) &&
                        (!options_.sync || ::fdatasync(file.get()) == 0) && file.Close() &&
@@ -160,6 +127,21 @@ absl::Status BlockFolder::Write(std::string_view key, std::span<const std::byte>
   absl::Status status = SystemError("write", temporary);
   ::unlink(temporary.c_str());
   return status;
+}
+
+std::size_t BlockFolder::HeldPrefix(std::span<const std::string> keys) const {
+  std::size_t held = 0;
+  while (held < keys.size() && Holds(keys[held])) ++held;
+  return held;
+}
+
+void BlockFolder::Read(std::span<BlockRead> reads) const {
+  for (BlockRead& read : reads) read.status = Read(read.key, read.block);
+}
+
+void BlockFolder::Write(std::span<BlockWrite> writes) const {
+  for (BlockWrite& write : writes)
+    write.status = Holds(write.key) ? absl::OkStatus() : Write(write.key, write.block);
 }
 
 void BlockFolder::Remove(std::string_view key) const { ::unlink(PathOf(key).c_str()); }

@@ -15,10 +15,11 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "engine/connector/block_store.h"
 
 namespace tally {
 
-class BlockFolder {
+class BlockFolder final : public BlockStore {
  public:
   struct Options {
     std::filesystem::path root;
@@ -32,6 +33,12 @@ class BlockFolder {
   // root/ab/cd/abcd....kv; keys are hexadecimal, at least four digits.
   std::filesystem::path PathOf(std::string_view key) const;
 
+  std::size_t block_bytes() const override { return options_.block_bytes; }
+  std::uint64_t trim_interval() const override { return options_.max_bytes / 20; }
+  std::size_t HeldPrefix(std::span<const std::string> keys) const override;
+  void Read(std::span<BlockRead> reads) const override;
+  void Write(std::span<BlockWrite> writes) const override;
+
   // Whether there is a file for the key whose header and size fit. Reads the header only.
   bool Holds(std::string_view key) const;
   // Fills `block`, which may be changed even on failure. NotFound, DataLoss for a file that is not
@@ -40,11 +47,11 @@ class BlockFolder {
   // Nothing is left behind on failure.
   absl::Status Write(std::string_view key, std::span<const std::byte> block) const;
   // Removes a damaged file.
-  void Remove(std::string_view key) const;
+  void Remove(std::string_view key) const override;
 
   // Removes the files that were not used for the longest time until nine tenths of max_bytes are
   // left, if there are more than max_bytes, and temporary files older than an hour. O(files).
-  void Trim() const;
+  void Trim() const override;
 
   const Options& options() const { return options_; }
 

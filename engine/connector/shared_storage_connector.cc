@@ -60,9 +60,15 @@ void SharedStorageConnector::Begin(RequestHandle request, RequestState& state, s
   state.look_up->begun = std::chrono::steady_clock::now();
   std::vector<std::string> keys;
   for (std::size_t i = first; i < end; ++i) keys.push_back(KeyOf(request, i));
-  io_.Submit([folder = folder_, look_up = state.look_up, keys = std::move(keys)] {
+  io_.Submit([store = store_, look_up = state.look_up, keys = std::move(keys)] {
+    constexpr std::size_t kAtOnce = 64;
     std::size_t held = 0;
-    while (held < keys.size() && look_up->wanted && folder->Holds(keys[held])) ++held;
+    while (held < keys.size() && look_up->wanted) {
+      const auto part = std::span(keys).subspan(held, std::min(kAtOnce, keys.size() - held));
+      const std::size_t found = store->HeldPrefix(part);
+      held += found;
+      if (found < part.size()) break;
+    }
     look_up->held = static_cast<std::int64_t>(held);
   });
 }

@@ -1,11 +1,12 @@
-// The scheduler's side of a folder of KV blocks that engines share (connectors.md 7.4).
+// The scheduler's side of a store of KV blocks that engines share: a folder of files, a server
+// (block_store.h; connectors.md 7.4).
 //
 // Every full block that a request computes is stored under its hash; a request loads the longest
-// run of held blocks behind those cached here, beside the steps. Engines that share a folder must
+// run of held blocks behind those cached here, beside the steps. Engines that share a store must
 // hash alike: the same algorithm and seed.
 //
-// Looking for files can take long, so that a thread does it: the first answer for a request is "not
-// known yet". What a look-up found may be gone when it is loaded; then the load fails.
+// Looking for blocks can take long, so that a thread does it: the first answer for a request is
+// "not known yet". What a look-up found may be gone when it is loaded; then the load fails.
 #ifndef TALLY_ENGINE_CONNECTOR_SHARED_STORAGE_CONNECTOR_H_
 #define TALLY_ENGINE_CONNECTOR_SHARED_STORAGE_CONNECTOR_H_
 
@@ -17,7 +18,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "engine/connector/block_file.h"
+#include "engine/connector/block_store.h"
 #include "engine/connector/io_pool.h"
 #include "engine/core/kv_connector.h"
 
@@ -39,12 +40,12 @@ struct SharedStorageMetadata final : ConnectorMetadata {
 class SharedStorageConnector final : public KvConnector {
  public:
   struct Options {
-    std::size_t num_threads = 1;  // that look for files
+    std::size_t num_threads = 1;  // that look for blocks
     // A look-up that takes longer finds nothing.
     std::chrono::milliseconds lookup_timeout{5000};
   };
-  SharedStorageConnector(std::shared_ptr<const BlockFolder> folder, const Options& options)
-      : folder_(std::move(folder)), options_(options), io_(options.num_threads) {}
+  SharedStorageConnector(std::shared_ptr<const BlockStore> store, const Options& options)
+      : store_(std::move(store)), options_(options), io_(options.num_threads) {}
 
   absl::Status Bind(const Engine& engine) override;
   absl::StatusOr<ExternalMatch> GetNumNewMatchedTokens(RequestHandle request,
@@ -73,7 +74,7 @@ class SharedStorageConnector final : public KvConnector {
   std::string KeyOf(RequestHandle request, std::size_t block) const;
   void Begin(RequestHandle request, RequestState& state, std::size_t first, std::size_t end);
 
-  const std::shared_ptr<const BlockFolder> folder_;
+  const std::shared_ptr<const BlockStore> store_;
   const Options options_;
   std::optional<Engine> engine_;
   std::int32_t block_size_ = 0;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "engine/connector/block_file.h"
 #include "engine/connector/connector_test_driver.h"
 #include "engine/connector/random_engine.h"
 #include "engine/connector/shared_storage_worker.h"

@@ -19,8 +19,8 @@ const SharedStorageMetadata& Read(const ConnectorMetadata& metadata) {
 
 absl::Status SharedStorageWorker::RegisterKvCaches(Device& device, KvArena& arena,
                                                    DeviceStream& compute) {
-  if (folder_->options().block_bytes != arena.block_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("block_bytes: ", folder_->options().block_bytes,
+  if (store_->block_bytes() != arena.block_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("block_bytes: ", store_->block_bytes(),
                                                    ", wanted the arena's ", arena.block_bytes()));
   }
   gpu_ = &arena;
@@ -271,15 +271,20 @@ SharedStorageWorker::Batch SharedStorageWorker::TakeCopied(Direction& direction)
 void SharedStorageWorker::SubmitReads(Batch pieces) {
   loads_.in_io.insert(loads_.in_io.end(), pieces.begin(), pieces.end());
   io_.Submit([this, pieces = std::move(pieces)] {
+    std::vector<BlockRead> reads;
     for (const auto& piece : pieces) {
-      const std::span<std::byte> bytes(loads_.staging->block(piece->staging),
-                                       loads_.staging->block_bytes());
-      absl::Status status = folder_->Read(piece->key, bytes);
+      reads.push_back(
+          {.key = piece->key,
+           .block = {loads_.staging->block(piece->staging), loads_.staging->block_bytes()},
+           .status = absl::OkStatus()});
+    }
+    store_->Read(reads);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
       // Nobody can use it; whoever computes the block stores it again.
-      if (absl::IsDataLoss(status)) folder_->Remove(piece->key);
+      if (absl::IsDataLoss(reads[i].status)) store_->Remove(pieces[i]->key);
       const std::lock_guard lock(loads_.mutex);
-      piece->status = std::move(status);
-      loads_.done.push_back(piece);
+      pieces[i]->status = std::move(reads[i].status);
+      loads_.done.push_back(pieces[i]);
     }
   });
 }
@@ -291,21 +296,24 @@ void SharedStorageWorker::SubmitWrites(Batch pieces) {
                pieces.begin() + static_cast<std::ptrdiff_t>(end));
     stores_.in_io.insert(stores_.in_io.end(), part.begin(), part.end());
     io_.Submit([this, part = std::move(part)] {
+      std::vector<BlockWrite> writes;
       for (const auto& piece : part) {
-        absl::Status status;
-        if (!folder_->Holds(piece->key)) {
-          status = folder_->Write(
-              piece->key, {stores_.staging->block(piece->staging), stores_.staging->block_bytes()});
-          written_since_trim_ += stores_.staging->block_bytes();
-        }
-        const std::lock_guard lock(stores_.mutex);
-        piece->status = std::move(status);
-        stores_.done.push_back(piece);
+        writes.push_back(
+            {.key = piece->key,
+             .block = {stores_.staging->block(piece->staging), stores_.staging->block_bytes()},
+             .status = absl::OkStatus()});
       }
-      const std::uint64_t most = folder_->options().max_bytes;
-      if (most > 0 && written_since_trim_ > most / 20) {
+      store_->Write(writes);
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        written_since_trim_ += stores_.staging->block_bytes();
+        const std::lock_guard lock(stores_.mutex);
+        part[i]->status = std::move(writes[i].status);
+        stores_.done.push_back(part[i]);
+      }
+      const std::uint64_t interval = store_->trim_interval();
+      if (interval > 0 && written_since_trim_ > interval) {
         written_since_trim_ = 0;
-        folder_->Trim();
+        store_->Trim();
       }
     });
   }

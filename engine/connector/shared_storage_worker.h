@@ -1,4 +1,5 @@
-// The workers' side of a folder of KV blocks: GPU block, pinned staging block, file.
+// The workers' side of a store of KV blocks that engines share: GPU block, pinned staging block,
+// store.
 //
 // Threads read and write files from and to the staging blocks and touch nothing else; all copies
 // between GPU and staging blocks are the model thread's, in batches, whenever it calls. GPU blocks
@@ -21,7 +22,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "engine/connector/block_file.h"
+#include "engine/connector/block_store.h"
 #include "engine/connector/io_pool.h"
 #include "engine/connector/kv_connector_worker.h"
 #include "engine/connector/shared_storage_connector.h"
@@ -37,11 +38,11 @@ class SharedStorageWorker final : public KvConnectorWorker {
     std::chrono::milliseconds load_timeout{30000};
     std::chrono::milliseconds store_timeout{10000};  // to wait for a staging block
   };
-  SharedStorageWorker(std::shared_ptr<const BlockFolder> folder, const Options& options)
-      : folder_(std::move(folder)), options_(options), io_(options.num_threads) {}
+  SharedStorageWorker(std::shared_ptr<const BlockStore> store, const Options& options)
+      : store_(std::move(store)), options_(options), io_(options.num_threads) {}
   ~SharedStorageWorker() override { Shutdown(); }
 
-  // InvalidArgument when the folder is for blocks of another size.
+  // InvalidArgument when the store is for blocks of another size.
   absl::Status RegisterKvCaches(Device& device, KvArena& arena, DeviceStream& compute) override;
   void HandlePreemptions(const ConnectorMetadata& metadata) override;
   void StartLoadKv(const ConnectorMetadata& metadata) override;
@@ -106,7 +107,7 @@ class SharedStorageWorker final : public KvConnectorWorker {
   void LeaveGpu(const std::shared_ptr<Piece>& piece);
   void EndJob(Direction& direction, const Job& job);
 
-  const std::shared_ptr<const BlockFolder> folder_;
+  const std::shared_ptr<const BlockStore> store_;
   const Options options_;
   KvArena* gpu_ = nullptr;
   DeviceStream* compute_ = nullptr;
