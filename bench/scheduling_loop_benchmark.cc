@@ -2,7 +2,7 @@
 //
 //   bazel run -c opt //bench:scheduling_loop -- --benchmark_filter=Decode
 //
-// `ns_per_request_step` is the time of a step over the requests that it schedules.
+// `per_request_step` is the time of a step over the requests that it schedules.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -70,8 +70,8 @@ EngineConfig Config(std::int64_t running) {
 }
 
 void SetRate(benchmark::State& state, std::int64_t request_steps) {
-  state.counters["ns_per_request_step"] =
-      benchmark::Counter(static_cast<double>(request_steps) * 1e-9,
+  state.counters["per_request_step"] =
+      benchmark::Counter(static_cast<double>(request_steps),
                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
@@ -102,7 +102,7 @@ BENCHMARK(Decode)
     ->Repetitions(3)
     ->ReportAggregatesOnly();
 
-// A thousand requests whose prompts are cached to a part; what is measured is their way from
+// A hundred requests whose prompts are cached to a part; what is measured is their way from
 // AddRequest to the end of their prefill.
 void Admit(benchmark::State& state) {
   const auto prompt_tokens = static_cast<std::size_t>(state.range(0));
@@ -129,9 +129,8 @@ void Admit(benchmark::State& state) {
     engine.reset();
     state.ResumeTiming();
   }
-  state.counters["ns_per_prompt_token"] =
-      benchmark::Counter(static_cast<double>(tokens) * 1e-9,
-                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["per_prompt_token"] = benchmark::Counter(
+      static_cast<double>(tokens), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(Admit)
     ->ArgNames({"prompt", "cached_percent"})
