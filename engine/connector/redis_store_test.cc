@@ -126,8 +126,9 @@ class RedisStoreTest : public testing::Test {
     options.unix_socket = server.socket();
     options.model = "test";
     options.block_bytes = block_bytes;
-    options.connect_timeout = milliseconds(200);
-    options.command_timeout = milliseconds(300);
+    // Patient: a busy machine is no slow server.
+    options.connect_timeout = milliseconds(5000);
+    options.command_timeout = milliseconds(10'000);
     options.retry_after = milliseconds(20);
     return options;
   }
@@ -219,7 +220,9 @@ TEST_F(RedisStoreTest, AServerThatIsGoneIsAMissAndComesBack) {
 
 TEST_F(RedisStoreTest, ASlowServerEndsEveryCallInTime) {
   Server server;
-  const RedisStore store(OptionsFor(server));
+  RedisStore::Options options = OptionsFor(server);
+  options.command_timeout = milliseconds(1000);
+  const RedisStore store(options);
   ASSERT_TRUE(Write(store, "aaaa", Block(1)).ok());
   server.Signal(SIGSTOP);
   std::vector<std::byte> block = Block(0);
@@ -330,8 +333,10 @@ TEST_F(RedisStoreTest, AServerThatComesAndGoes) {
   Server server;
   HostDevice device;
   const EngineConfig config = RandomEngine::SmallConfig(30);
-  auto first = MakeDriver(config, OptionsFor(server), device);
-  auto second = MakeDriver(config, OptionsFor(server), device);
+  RedisStore::Options options = OptionsFor(server);
+  options.command_timeout = milliseconds(300);
+  auto first = MakeDriver(config, options, device);
+  auto second = MakeDriver(config, options, device);
   for (int round = 0; round < 6; ++round) {
     for (ConnectorTestDriver* driver : {first.get(), second.get()}) {
       for (TokenId i = 0; i < 4; ++i) {
