@@ -1,16 +1,21 @@
-// Replays trace files against this engine and prints the first difference of each trace.
+// Replays trace files against an engine, this one or the one of --engine, and prints the first
+// difference of each trace.
 //
-//   replay_traces [--behavior vllm_0_20] [--level 3] [--lenient] [--ignore KEY] [--brief] FILE...
+//   replay_traces [--engine COMMAND] [--behavior vllm_0_20] [--level 3] [--lenient] [--ignore KEY]
+//                 [--brief] FILE...
 //
 // The exit status is 0 only when every trace of every file is the same.
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "conformance/json_compare.h"
+#include "conformance/process_engine.h"
 #include "conformance/trace_engine.h"
 #include "conformance/trace_reader.h"
 #include "conformance/trace_replayer.h"
@@ -62,7 +67,9 @@ bool ReplayFile(const std::string& path, tally::TraceReplayer& replayer, bool br
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Replays traces of the format prefill-trace/1 against this engine.");
+  CLI::App app("Replays traces of the format prefill-trace/1 against an engine.");
+  std::string command;
+  double timeout = 30;
   std::vector<std::string> files;
   std::vector<std::string> ignored;
   std::string behavior_name = "vllm_0_20";
@@ -70,7 +77,12 @@ int main(int argc, char** argv) {
   bool lenient = false;
   bool brief = false;
   app.add_option("files", files, "trace files, plain or gzip-compressed")->required();
-  app.add_option("--behavior", behavior_name, "vllm_0_20 or corrected");
+  app.add_option("--engine", command,
+                 "a command that reads the format's commands, one a line, and answers each by a "
+                 "line; without it Tally in this process");
+  app.add_option("--timeout", timeout, "seconds that the command may take for an answer")
+      ->check(CLI::Range(0.001, 1e6));
+  app.add_option("--behavior", behavior_name, "of Tally: vllm_0_20 or corrected");
   app.add_option("--level", level, "1 accounting, 2 decisions, 3 blocks")->check(CLI::Range(1, 3));
   app.add_option("--ignore", ignored, "keys that are not compared");
   app.add_flag("--lenient", lenient, "accept keys that a recording lacks");
@@ -84,10 +96,17 @@ int main(int argc, char** argv) {
   }
   tally::EngineConfig defaults;
   defaults.behavior = *behavior;
-  tally::InProcessEngine engine(defaults);
-  tally::TraceReplayer replayer(engine, {.strict = !lenient,
-                                         .level = static_cast<tally::Level>(level),
-                                         .ignored_keys = {ignored.begin(), ignored.end()}});
+  std::unique_ptr<tally::TraceEngine> engine;
+  if (command.empty()) {
+    engine = std::make_unique<tally::InProcessEngine>(defaults);
+  } else {
+    engine = std::make_unique<tally::ProcessEngine>(tally::ProcessEngine::Options{
+        .command = command,
+        .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000))});
+  }
+  tally::TraceReplayer replayer(*engine, {.strict = !lenient,
+                                          .level = static_cast<tally::Level>(level),
+                                          .ignored_keys = {ignored.begin(), ignored.end()}});
   Totals totals;
   bool readable = true;
   for (const std::string& file : files) readable &= ReplayFile(file, replayer, brief, totals);
