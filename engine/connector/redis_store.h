@@ -1,10 +1,12 @@
 // A Redis server as a store of KV blocks that engines share (connectors.md 7.4).
 //
 // A block is the value "kv:<model>:<key>": a header (block_header.h) and the bytes. Commands of one
-// call are pipelined. The server may be down, slow, restarted, full or lie: every call ends within
-// its time, with a status for each block, and a value whose header or checksum does not fit is
-// DataLoss. After a connection failed, no other is tried for a while, so that a dead server costs
-// nothing.
+// call are pipelined. The server may be down, stopped, restarted, full or lie: a call answers a
+// status for each block, and a value whose header or checksum does not fit is DataLoss. After a
+// connection failed, no other is tried for a while, so that a dead server costs nothing.
+//
+// Limit: the time-outs are hiredis', of one system call each. A server that sends a byte now and
+// then holds a call, and a shutdown that waits for it, for as long as it goes on.
 #ifndef TALLY_ENGINE_CONNECTOR_REDIS_STORE_H_
 #define TALLY_ENGINE_CONNECTOR_REDIS_STORE_H_
 
